@@ -1,0 +1,8 @@
+# Executed notebooks keep their outputs and nothing that differs from machine to machine.
+c = get_config()  # noqa: F821
+c.ExecutePreprocessor.record_timing = False
+c.ExecutePreprocessor.store_widget_state = False
+c.ExecutePreprocessor.timeout = 60
+c.ClearMetadataPreprocessor.enabled = True
+c.ClearMetadataPreprocessor.clear_cell_metadata = False
+c.ClearMetadataPreprocessor.preserve_nb_metadata_mask = {"kernelspec"}

