@@ -4,7 +4,6 @@ import html
 from dataclasses import dataclass
 
 import ipywidgets
-from IPython.display import Markdown, display
 
 
 @dataclass(frozen=True)
@@ -21,18 +20,27 @@ class Stepper:
         if not self.pages:
             raise ValueError("pages: give at least one (caption, text) pair")
 
-    def _show(self, number):
-        caption, text = self.pages[number]
-        display(Markdown(f"<b>{html.escape(caption)}</b>\n\n{text}"))
+    def widget(self):
+        """Return the slider with the page it shows below it."""
+        last = len(self.pages) - 1
+        slider = ipywidgets.IntSlider(max=last, description=self.label, continuous_update=False)
+        slider.tooltip = f"{self.label} 0 to {last}"
+        page = ipywidgets.Output()
+
+        def show(change=None):
+            caption, text = self.pages[slider.value]
+            data = {"text/markdown": f"<b>{html.escape(caption)}</b>\n\n{text}", "text/plain": caption}
+            # Set instead of captured by a `with page:` block, which nbconvert cannot run without saving widget state.
+            page.outputs = ({"output_type": "display_data", "data": data, "metadata": {}},)
+
+        slider.observe(show, "value")
+        show()
+        return ipywidgets.VBox([slider, page])
 
     def _repr_mimebundle_(self, include=None, exclude=None):
-        last = len(self.pages) - 1
-        slider = ipywidgets.IntSlider(value=0, min=0, max=last, description=self.label, continuous_update=False)
-        slider.tooltip = f"{self.label} 0 to {last}"
-        widget = ipywidgets.interactive(self._show, number=slider)
         folded = "".join(
             f"<details><summary>{html.escape(caption)}</summary>\n\n{text}\n\n</details>\n\n"
             for caption, text in self.pages
         )
         plain = "\n".join(caption for caption, _ in self.pages)
-        return {**widget._repr_mimebundle_(), "text/markdown": folded, "text/plain": plain}
+        return {**self.widget()._repr_mimebundle_(), "text/markdown": folded, "text/plain": plain}

@@ -1,6 +1,8 @@
 """The slider, and the folded pages that stand in for it where no kernel runs."""
 
+import nbformat
 import pytest
+from nbconvert.preprocessors import ExecutePreprocessor
 
 from between_nodes.stepper import Stepper
 
@@ -21,25 +23,28 @@ def test_a_widget_a_static_twin_and_plain_text_are_in_one_output(bundle):
     )
 
 
-def test_the_slider_says_what_it_steps_through(monkeypatch):
-    import ipywidgets
-
-    made = []
-    original = ipywidgets.IntSlider
-    monkeypatch.setattr(ipywidgets, "IntSlider", lambda **options: made.append(original(**options)) or made[-1])
-    Stepper(PAGES, label="checkpoint")._repr_mimebundle_()
-    assert [(slider.min, slider.max, slider.value, slider.description) for slider in made] == [(0, 1, 0, "checkpoint")]
-    assert made[0].tooltip == "checkpoint 0 to 1"
+def test_the_slider_says_what_it_steps_through():
+    slider, _ = Stepper(PAGES, label="checkpoint").widget().children
+    assert (slider.min, slider.max, slider.value, slider.description) == (0, 1, 0, "checkpoint")
+    assert slider.tooltip == "checkpoint 0 to 1"
 
 
-def test_moving_the_slider_shows_that_page(monkeypatch):
-    from between_nodes import stepper
-
+def test_moving_the_slider_shows_that_page():
+    slider, page = Stepper(PAGES).widget().children
     shown = []
-    monkeypatch.setattr(stepper, "display", lambda page: shown.append(page.data))
-    for number in range(len(PAGES)):
-        Stepper(PAGES)._show(number)
-    assert shown == ["<b>Step 0: &lt;b&gt;&amp;</b>\n\none `a < b`", "<b>Step 1</b>\n\n```mermaid\ngraph TD\n```"]
+    for slider.value in (0, 1, 0):
+        (output,) = page.outputs
+        shown.append(output["data"]["text/markdown"])
+    assert shown[0] == shown[2] == "<b>Step 0: &lt;b&gt;&amp;</b>\n\none `a < b`"
+    assert shown[1] == "<b>Step 1</b>\n\n```mermaid\ngraph TD\n```"
+
+
+def test_nbconvert_runs_it_without_saving_widget_state():
+    code = "from between_nodes.stepper import Stepper\nStepper([('a', 'b'), ('c', 'd')])"
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])
+    ExecutePreprocessor(store_widget_state=False, record_timing=False, timeout=30).preprocess(notebook)
+    (output,) = notebook.cells[0].outputs
+    assert "<summary>c</summary>" in output.data["text/markdown"]
 
 
 def test_one_page_is_enough_and_none_is_refused():
