@@ -1,0 +1,65 @@
+"""How nbgrader's steps lie in this repository's folders. Read by every nbgrader command and by JupyterLab."""
+
+from pathlib import Path
+
+from nbgrader import preprocessors as stock
+
+from classroom.preprocessors import PatientExecute, SafeDeduplicateIds
+
+c = get_config()  # noqa: F821
+root = Path(__file__).resolve().parent
+grading = root / "grading"  # submissions, scores, feedback; ignored by git
+answers = root / "answers"  # where Assignment List puts what a reader fetches; ignored by git
+for folder in grading, answers:
+    folder.mkdir(exist_ok=True)
+
+c.CourseDirectory.course_id = "between-the-nodes"
+c.CourseDirectory.root = str(root)
+c.CourseDirectory.source_directory = "solutions"
+# Not exercises/: there `nbgrader generate_assignment --force` would delete a reader's answers, and
+# `nbgrader release_assignment` would hand them out. `make exercises` carries releases over with care.
+c.CourseDirectory.release_directory = "grading/release"
+c.CourseDirectory.submitted_directory = "grading/submitted"
+c.CourseDirectory.autograded_directory = "grading/autograded"
+c.CourseDirectory.feedback_directory = "grading/feedback"
+c.CourseDirectory.source_with_tests_directory = "grading/source_with_tests"
+c.CourseDirectory.solution_directory = "grading/solution"
+c.CourseDirectory.db_url = f"sqlite:///{(grading / 'gradebook.db').as_posix()}"
+
+c.Exchange.root = str(grading / "exchange")
+c.Exchange.cache = str(grading / "cache")
+c.Exchange.assignment_dir = str(answers)
+
+c.Autograde.sanitize_preprocessors = [
+    stock.ClearOutput,
+    SafeDeduplicateIds,
+    stock.OverwriteKernelspec,
+    stock.OverwriteCells,
+    stock.CheckCellMetadata,
+]
+c.Autograde.autograde_preprocessors = [
+    PatientExecute,
+    stock.IgnorePattern,
+    stock.LimitOutput,
+    stock.SaveAutoGrades,
+    stock.AssignLatePenalties,
+    stock.CheckCellMetadata,
+]
+c.OverwriteCells.add_missing_cells = True  # a deleted test scores 0 and keeps its place
+
+# A warning is not a wrong answer, though nbgrader takes any text on stderr for one. The kernel writes warnings to
+# stdout (this holds for Validate too); what still reaches stderr, from below Python, is dropped before grading.
+c.Execute.extra_arguments = [
+    "--IPKernelApp.exec_lines=import sys; sys.stderr = sys.stdout",
+    "--IPKernelApp.log_level=ERROR",
+]
+c.IgnorePattern.enabled = True
+c.IgnorePattern.pattern = r"\A"  # any text
+
+c.Execute.timeout = 20  # seconds for one cell
+c.Execute.error_on_timeout = {
+    "ename": "TimeoutError",
+    "evalue": "the cell was stopped because it ran for too long",
+    "traceback": ["TimeoutError: the cell was stopped because it ran for too long"],
+}
+c.Execute.shutdown_kernel = "immediate"
