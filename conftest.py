@@ -82,6 +82,12 @@ class Cell(IPyNbCell):
         text = re.sub(r'(?<=src="data:image/png;base64,)[^"]*', "PLOT", text)
         return re.sub(r"\s*\d[\d,.]*(e[+-]?\d+)?\s*(ns|µs|ms|s)?\b", " NUMBER", text)
 
+    def runtest(self):
+        """Run the cell as nbval does; a passing test of an exercise must show nothing, or it spoils its own score."""
+        super().runtest()
+        if self.cell.metadata.get("nbgrader", {}).get("grade") and self.test_outputs:
+            self.raise_cell_error("a test cell that passes must be silent", str(self.test_outputs))
+
 
 class Notebook(IPyNbFile):
     """A notebook whose cells are tests: compared with their saved outputs in a chapter, run in a solution."""
