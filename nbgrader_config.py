@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from nbconvert.preprocessors import ClearMetadataPreprocessor
 from nbgrader import preprocessors as stock
 
 from classroom.preprocessors import PatientExecute, SafeDeduplicateIds
@@ -10,8 +11,8 @@ c = get_config()  # noqa: F821
 root = Path(__file__).resolve().parent
 grading = root / "grading"  # submissions, scores, feedback; ignored by git
 answers = root / "answers"  # where Assignment List puts what a reader fetches; ignored by git
-for folder in grading, answers:
-    folder.mkdir(exist_ok=True)
+for folder in grading / "exchange", answers:
+    folder.mkdir(parents=True, exist_ok=True)
 
 c.CourseDirectory.course_id = "between-the-nodes"
 c.CourseDirectory.root = str(root)
@@ -29,6 +30,12 @@ c.CourseDirectory.db_url = f"sqlite:///{(grading / 'gradebook.db').as_posix()}"
 c.Exchange.root = str(grading / "exchange")
 c.Exchange.cache = str(grading / "cache")
 c.Exchange.assignment_dir = str(answers)
+
+# A release carries no notebook metadata but the kernel's name, whatever the solution was saved with.
+c.GenerateAssignment.preprocessors.append(ClearMetadataPreprocessor)
+c.ClearMetadataPreprocessor.enabled = True
+c.ClearMetadataPreprocessor.clear_cell_metadata = False
+c.ClearMetadataPreprocessor.preserve_nb_metadata_mask = {"kernelspec"}
 
 c.Autograde.sanitize_preprocessors = [
     stock.ClearOutput,

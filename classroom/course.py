@@ -1,18 +1,24 @@
-"""The course as nbgrader sees it: the nbgrader_config.py of a folder, nbgrader's API on it, and the scores it gave."""
+"""The course as nbgrader sees it: the nbgrader_config.py of a folder, releases made by it, and batches graded by it."""
 
+import os
 import re
+import shutil
+import tempfile
 import warnings
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 import nbformat
-from nbgrader.api import Gradebook, MissingEntry
+from nbgrader.api import Base, Gradebook, MissingEntry
 from nbgrader.apps.api import NbGraderAPI
+from nbgrader.utils import compute_checksum
+from sqlalchemy import create_engine
 from sqlalchemy.exc import SAWarning
 from traitlets.config import Config
 from traitlets.config.loader import PyFileConfigLoader
 
-ROOT = Path(__file__).resolve().parent.parent
+from . import ROOT
 
 warnings.filterwarnings("ignore", category=SAWarning, module="nbgrader")  # its own queries cause them
 
@@ -26,24 +32,17 @@ class Score(NamedTuple):
     error: str
 
 
-def load_config(root=ROOT, **overrides):
-    """The Config in `root`/nbgrader_config.py; each override is a dictionary of settings under its class's name."""
+def open_course(root=ROOT, **settings):
+    """nbgrader's API on the course in `root`: its nbgrader_config.py, and dictionaries of `settings` by class name.
+
+    The API's log comes back with each call and is not printed.
+    """
     config = PyFileConfigLoader("nbgrader_config.py", path=str(root)).load_config()
-    config.merge(Config(overrides))
-    return config
-
-
-def open_course(root=ROOT, **overrides):
-    """nbgrader's API on the course in `root`. Its log comes back with each call and is not printed."""
-    course = NbGraderAPI(config=load_config(root, **overrides))
+    config.merge(Config(settings))
+    course = NbGraderAPI(config=config)
     course.log.handlers.clear()
     course.log.propagate = False
     return course
-
-
-def assignments(root=ROOT):
-    """The names of the assignments in `root`/solutions, in order: folders that hold a notebook of the same name."""
-    return sorted(path.stem for path in (Path(root) / "solutions").glob("*/*.ipynb") if path.stem == path.parent.name)
 
 
 def notebook_of(course, step, student, assignment):
@@ -52,29 +51,78 @@ def notebook_of(course, step, student, assignment):
     return Path(course.coursedir.format_path(folder, student, assignment)) / f"{assignment}.ipynb"
 
 
+@contextmanager
+def throwaway_course(root, assignment, **settings):
+    """A course of one assignment of `root` in a folder of its own, released there; the folder goes at the end."""
+    folder = Path(tempfile.mkdtemp(prefix="course-"))
+    if os.name != "nt":  # kernels that start side by side on TCP can be given the same port
+        settings["KernelManager"] = {"transport": "ipc", "ip": str(folder / "kernel")}
+    try:
+        shutil.copy(root / "nbgrader_config.py", folder)
+        shutil.copytree(root / "solutions" / assignment, folder / "solutions" / assignment)
+        course = open_course(folder, **settings)
+        # With its tables there, nbgrader need not ask the alembic command for their version, which takes two seconds.
+        Base.metadata.create_all(create_engine(course.coursedir.db_url))
+        done = course.generate_assignment(assignment)
+        if not done["success"]:
+            raise RuntimeError(f"nbgrader could not make a release of {assignment}:\n{done['log']}")
+        yield course
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def release_of(root, assignment):
+    """The student's notebook that nbgrader makes of an assignment, as bytes; the same at every run."""
+    with throwaway_course(root, assignment) as course:
+        return notebook_of(course, "release", ".", assignment).read_bytes()
+
+
+def autograde(course, assignment, submissions):
+    """Grade notebooks, given by student, in one batch. The scores by student, and nbgrader's log.
+
+    A student's scores are None where nbgrader could not grade the notebook.
+    """
+    for student, notebook in submissions.items():
+        path = notebook_of(course, "submitted", student, assignment)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        nbformat.write(notebook, path)
+    log = course.autograde(assignment, "*").get("log", "")
+    return {student: scores(course, student, assignment) for student in submissions}, log
+
+
 def scores(course, student, assignment):
     """The Score of every graded cell, in the notebook's order; None if nbgrader could not grade the submission."""
     graded = notebook_of(course, "autograded", student, assignment)
     if not graded.exists():
         return None
-    errors = {
-        cell.metadata.nbgrader.grade_id: plain_error(cell)
-        for cell in nbformat.read(graded, as_version=4).cells
-        if cell.metadata.get("nbgrader", {}).get("grade")
-    }
+    cells = [cell for cell in nbformat.read(graded, as_version=4).cells if setting(cell, "grade")]
     with Gradebook(course.coursedir.db_url, course.coursedir.course_id) as gradebook:
         try:
             notebook = gradebook.find_submission_notebook(assignment, assignment, student)
         except MissingEntry:
             return None
-        found = {grade.name: (grade.score, grade.max_score) for grade in notebook.grades}
-    return [Score(cell, *found[cell], error) for cell, error in errors.items() if cell in found]
+        earned = {grade.name: (grade.score, grade.max_score) for grade in notebook.grades}
+    return [Score(setting(cell, "grade_id"), *earned[setting(cell, "grade_id")], error_in(cell)) for cell in cells]
 
 
-def plain_error(cell):
-    """The text of a cell's last error output, without colours, or ""."""
+def setting(cell, name):
+    """One of a cell's nbgrader settings, such as "solution" or "grade_id"; None where it has none."""
+    return cell.metadata.get("nbgrader", {}).get(name)
+
+
+def error_in(cell):
+    """The text of a cell's last error, without colours, or ""."""
     for output in reversed(cell.get("outputs", [])):
         if output.output_type == "error":
-            text = f"{output.ename}: {output.evalue.strip()}" if output.evalue else output.ename
+            text = f"{output.ename}: {output.evalue}" if output.evalue else output.ename
             return re.sub(r"\x1b\[[0-9;]*m", "", text)
     return ""
+
+
+def edited_cells(notebook):
+    """Grade ids of the cells that differ from the release they came in, by the checksum recorded there."""
+    return [
+        setting(cell, "grade_id")
+        for cell in notebook.cells
+        if setting(cell, "checksum") and setting(cell, "checksum") != compute_checksum(cell)
+    ]

@@ -15,18 +15,15 @@ without a k-th answer hold the solution. Only the answers selected (for example 
 
 import collections
 import functools
-import shutil
-import sys
-import tempfile
 from pathlib import Path
 
 import nbformat
 import pytest
 import yaml
 
-from classroom import course as classroom
+from classroom import ROOT, assignments
+from classroom.course import autograde, notebook_of, setting, throwaway_course
 
-ROOT = Path(__file__).resolve().parent.parent
 ANSWERS = Path(__file__).parent / "answers"
 pytestmark = pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SAWarning")  # nbgrader's own queries
 RIGHT, WRONG = 2, 4  # answers that every graded cell needs at least
@@ -41,26 +38,27 @@ def read_solution(assignment):
     return nbformat.read(ROOT / "solutions" / assignment / f"{assignment}.ipynb", as_version=4)
 
 
-def tag(cell, name):
-    return cell.metadata.get("nbgrader", {}).get(name)
-
-
 @functools.cache
 def graded_cells(assignment):
     """Grade ids of the graded cells by the exercise (grade id of the solution cell) that they follow."""
     cells, exercise = collections.defaultdict(list), None
     for cell in read_solution(assignment).cells:
-        if tag(cell, "solution"):
-            exercise = tag(cell, "grade_id")
+        if setting(cell, "solution"):
+            exercise = setting(cell, "grade_id")
             cells[exercise]  # an exercise without tests is listed too
-        if tag(cell, "grade"):
-            cells[exercise].append(tag(cell, "grade_id"))
+        if setting(cell, "grade"):
+            cells[exercise].append(setting(cell, "grade_id"))
     return dict(cells)
 
 
-ASSIGNMENTS = sorted({*classroom.assignments(ROOT), *(path.stem for path in ANSWERS.glob("*.yml"))})
+def one_worker(assignment):
+    """Marks that keep an assignment on one worker, which then needs the time of a whole batch for its first test."""
+    return [pytest.mark.xdist_group(f"bank-{assignment}"), pytest.mark.timeout(600)]
+
+
+ASSIGNMENTS = sorted({*assignments(), *(path.stem for path in ANSWERS.glob("*.yml"))})
 by_assignment = pytest.mark.parametrize(
-    "assignment", [pytest.param(name, marks=pytest.mark.xdist_group(f"bank-{name}")) for name in ASSIGNMENTS]
+    "assignment", [pytest.param(name, marks=one_worker(name)) for name in ASSIGNMENTS]
 )
 by_answer = pytest.mark.parametrize(
     ("assignment", "entry"),
@@ -69,7 +67,7 @@ by_answer = pytest.mark.parametrize(
             name,
             entry,
             id=f"{name}-{entry.get('exercise')}-{entry.get('name')}",
-            marks=[pytest.mark.xdist_group(f"bank-{name}"), pytest.mark.timeout(600)],
+            marks=one_worker(name),
         )
         for name in ASSIGNMENTS
         for entry in read_bank(name)
@@ -79,15 +77,15 @@ by_answer = pytest.mark.parametrize(
 
 def fill_in(release, solution, answers):
     """A submission: the release with `answers` (by exercise) in its solution cells, and the solution in the others."""
-    reference = {tag(cell, "grade_id"): cell.source for cell in solution.cells if tag(cell, "solution")}
+    reference = {setting(cell, "grade_id"): cell.source for cell in solution.cells if setting(cell, "solution")}
     submission = nbformat.from_dict(release)
     for cell in submission.cells:
-        if tag(cell, "solution"):
-            cell.source = answers.get(tag(cell, "grade_id"), reference[tag(cell, "grade_id")])
+        if setting(cell, "solution"):
+            cell.source = answers.get(setting(cell, "grade_id"), reference[setting(cell, "grade_id")])
     return submission
 
 
-def autograde(assignment, entries):
+def grade_bank(assignment, entries):
     """Grade all `entries` in one batch; a function from (exercise, name) to the scores of that submission by cell."""
     answers, student_of = collections.defaultdict(dict), {("untouched", ""): "untouched", ("solution", ""): "solution"}
     for entry in entries:
@@ -96,29 +94,14 @@ def autograde(assignment, entries):
         answers[student][exercise] = entry["answer"]
         student_of[exercise, entry["name"]] = student
 
-    folder = Path(tempfile.mkdtemp(prefix="bank-"))
-    try:
-        shutil.copy(ROOT / "nbgrader_config.py", folder)
-        shutil.copytree(ROOT / "solutions" / assignment, folder / "solutions" / assignment)
-        # Kernels that start at the same time on TCP can be given the same port.
-        ipc = {} if sys.platform == "win32" else {"KernelManager": {"transport": "ipc", "ip": str(folder / "k")}}
-        course = classroom.open_course(folder, **ipc)
-        made = course.generate_assignment(assignment)
-        assert made["success"], made["log"]
-        release = nbformat.read(classroom.notebook_of(course, "release", ".", assignment), as_version=4)
-        submissions = {"untouched": release, "solution": fill_in(release, read_solution(assignment), {})}
-        for student, given in answers.items():
-            submissions[student] = fill_in(release, read_solution(assignment), given)
-        for student, notebook in submissions.items():
-            path = classroom.notebook_of(course, "submitted", student, assignment)
-            path.parent.mkdir(parents=True)
-            nbformat.write(notebook, path)
-        result = course.autograde(assignment, "*")
-        scores = {student: classroom.scores(course, student, assignment) for student in submissions}
-        lost = [student for student, found in scores.items() if found is None]
-        assert not lost, f"nbgrader could not grade {lost}\n{result['log']}"
-    finally:
-        shutil.rmtree(folder)
+    solution = read_solution(assignment)
+    with throwaway_course(ROOT, assignment) as course:
+        release = nbformat.read(notebook_of(course, "release", ".", assignment), as_version=4)
+        submissions = {student: fill_in(release, solution, given) for student, given in answers.items()}
+        submissions |= {"untouched": release, "solution": fill_in(release, solution, {})}
+        scores, log = autograde(course, assignment, submissions)
+    lost = [student for student, found in scores.items() if found is None]
+    assert not lost, f"nbgrader could not grade {lost}\n{log}"
     return lambda exercise, name="": {score.cell: score for score in scores[student_of[exercise, name]]}
 
 
@@ -126,13 +109,19 @@ def autograde(assignment, entries):
 def graded(request):
     """From an assignment to the scores of its selected answers; each assignment is graded once, when first asked."""
 
-    @functools.cache
+    done = {}
+
     def grade(assignment):
-        chosen = [getattr(item, "callspec", None) and item.callspec.params for item in request.session.items]
-        return autograde(
-            assignment,
-            [each["entry"] for each in chosen if each and "entry" in each and each["assignment"] == assignment],
-        )
+        if assignment not in done:
+            chosen = [item.callspec.params for item in request.session.items if hasattr(item, "callspec")]
+            entries = [each["entry"] for each in chosen if "entry" in each and each["assignment"] == assignment]
+            try:
+                done[assignment] = grade_bank(assignment, entries)
+            except Exception as error:
+                done[assignment] = error
+        if isinstance(done[assignment], Exception):
+            raise done[assignment]
+        return done[assignment]
 
     return grade
 
