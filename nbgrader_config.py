@@ -1,11 +1,15 @@
 """How nbgrader's steps lie in this repository's folders. Read by every nbgrader command and by JupyterLab."""
 
+import warnings
 from pathlib import Path
 
 from nbconvert.preprocessors import ClearMetadataPreprocessor
 from nbgrader import preprocessors as stock
+from sqlalchemy.exc import SAWarning
 
 from classroom.preprocessors import PatientExecute, SafeDeduplicateIds
+
+warnings.filterwarnings("ignore", category=SAWarning, module="nbgrader")  # its own queries cause them
 
 c = get_config()  # noqa: F821
 root = Path(__file__).resolve().parent

@@ -4,7 +4,6 @@ import os
 import re
 import shutil
 import tempfile
-import warnings
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -14,13 +13,10 @@ from nbgrader.api import Base, Gradebook, MissingEntry
 from nbgrader.apps.api import NbGraderAPI
 from nbgrader.utils import compute_checksum
 from sqlalchemy import create_engine
-from sqlalchemy.exc import SAWarning
 from traitlets.config import Config
 from traitlets.config.loader import PyFileConfigLoader
 
 from . import ROOT
-
-warnings.filterwarnings("ignore", category=SAWarning, module="nbgrader")  # its own queries cause them
 
 
 class Score(NamedTuple):
