@@ -148,7 +148,9 @@ def table(outcomes, columns=COLUMNS):
 
 
 def _markdown(outcomes, columns):
-    rows = [[_words(getattr(outcome, column)) for column in columns] for outcome in outcomes]
+    from .stepper import plain
+
+    rows = [[plain(_words(getattr(outcome, column))) for column in columns] for outcome in outcomes]
     head = [[column.replace("_", " ") for column in columns], ["---"] * len(columns)]
     return "\n".join(f"| {' | '.join(row)} |" for row in [*head, *rows])
 
@@ -160,4 +162,4 @@ def _words(value):
         if numbers and list(value) == list(range(value[0], value[0] + len(value))):
             return f"{value[0]} to {value[-1]}"
         return ", ".join(map(_words, value)) or "nothing"
-    return str(value).replace("|", "\\|")
+    return str(value)

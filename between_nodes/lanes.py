@@ -143,7 +143,7 @@ def draw(points):
 def _label(point, letters):
     """The lines under a checkpoint, as (text, weight, colour)."""
     parts = [(f"next: {point.next}", "normal", "#1b1b1f"), *((words, "bold", "#1b1b1f") for words in point.words)]
-    parts += [("invoke goes on here", "bold", "#8a5200")] if point.newest else []
+    parts += [("invoke continues here", "bold", "#8a5200")] if point.newest else []
     return [(line, *look) for text, *look in parts for line in textwrap.wrap(text, letters)[:3]]
 
 

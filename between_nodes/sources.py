@@ -38,11 +38,12 @@ class Text:
             if (data := _pickled(scope[name], function.__module__)) is not None:
                 values[name] = data
             elif name in definitions:
+                text = ast.unparse(definitions[name])
                 texts[name] = None  # under way: functions may refer to each other
-                for other in sorted(_globals(symtable.symtable(definitions[name], name, "exec"))):
+                for other in sorted(_globals(symtable.symtable(text, name, "exec"))):
                     collect(other)
                 del texts[name]
-                texts[name] = definitions[name]  # after what it needs
+                texts[name] = text  # after what it needs
             else:
                 raise ValueError(f"{name!r} cannot go to another process: {_ADVICE}")
 
@@ -70,7 +71,7 @@ def _definitions(function):
             statements = ast.parse(text).body
         except SyntaxError:
             continue
-        found.update({name: ast.unparse(statement) for statement in statements for name in _bound(statement)})
+        found.update({name: statement for statement in statements for name in _bound(statement)})
     return found
 
 

@@ -1,9 +1,15 @@
 """A slider where a kernel runs; the same pages folded open one by one where none does."""
 
 import html
+import re
 from dataclasses import dataclass
 
 import ipywidgets
+
+
+def plain(text):
+    """Return `text` so that Markdown shows it letter by letter, also in a table, in HTML, and with dollar signs."""
+    return re.sub(r"[^\w ,.:'()-]|_", lambda sign: f"&#{ord(sign[0])};", text)
 
 
 @dataclass(frozen=True)

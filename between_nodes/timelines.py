@@ -1,6 +1,5 @@
 """A thread's checkpoints as a picture and as a stepper, read through get_state and get_state_history alone."""
 
-import html
 import re
 from collections import Counter
 
@@ -8,7 +7,7 @@ from langchain_core.messages import BaseMessage
 
 from .diagrams import mermaid, picture
 from .lanes import draw, read
-from .stepper import Stepper
+from .stepper import Stepper, plain
 
 _RANDOM = re.compile(r"[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}|(?<=at )0x[0-9a-f]+")
 
@@ -19,7 +18,7 @@ def timeline(graph, config):
     Columns are the steps, rows the branches: a replay, a fork or an update of an old checkpoint begins a new one.
     Shape, colour and word tell the source (input, loop, update, fork). Under each checkpoint stand the nodes that are
     next, and what their tasks left: "paused" and "failed"; "kept", a result saved though its step is not complete;
-    "answered" and "unanswered", a question of before. A disc marks the checkpoint the next `invoke` goes on from.
+    "answered" and "unanswered", a question of before. A disc marks the checkpoint the next `invoke` continues from.
 
     `graph` is compiled with any saver; `config` names the thread, and with `checkpoint_ns` a subgraph's checkpoints
     within it. Raises ValueError when there is no saver, no thread id, or nothing stored for it.
@@ -48,7 +47,7 @@ def _words(points, settings):
             special = own
         lines.append(f"{start}: {'; '.join(map(_caption, special))}" if special else start)
     newest = next(point for point in points if point.newest)
-    lines.append(f"The next invoke goes on from step {newest.step} in branch {newest.lane + 1}")
+    lines.append(f"The next invoke continues from step {newest.step} in branch {newest.lane + 1}")
     return ". ".join(lines) + "."
 
 
@@ -81,7 +80,7 @@ def steps(graph, config):
     pages = []
     for point in points:
         branch = f"branch {point.lane + 1}, " if several else ""
-        last = " (invoke goes on here)" if point.newest else ""
+        last = " (invoke continues here)" if point.newest else ""
         pages.append((f"{branch}{_caption(point)}{last}", _page(graph, point)))
     return Stepper(pages, "checkpoint")
 
@@ -94,13 +93,14 @@ def _page(graph, point):
     rows = [f"| {_code(key)} | {_code(_say(value))} | {_change(key, before, value)} |" for key, value in now.items()]
     parts.append("\n".join(["| field | value | change |", "|---|---|---|", *rows]) if rows else "No values are stored.")
     for task in point.snapshot.tasks:
+        name = _code("START" if task.name == "__start__" else task.name)
         for question in task.interrupts:
-            parts.append(f"{_code(task.name)} asks {_code(_say(question.value))}")
+            parts.append(f"{name} asks {_code(_say(question.value))}")
         if task.error:
             error = task.error if isinstance(task.error, str) else repr(task.error)
-            parts.append(f"{_code(task.name)} failed: {_code(_RANDOM.sub('…', error))}")
+            parts.append(f"{name} failed: {_code(_RANDOM.sub('…', error))}")
         if task.result is not None:
-            parts.append(f"{_code(task.name)} wrote {_code(_say(task.result))}")
+            parts.append(f"{name} wrote {_code(_say(task.result))}")
     return "\n\n".join(parts)
 
 
@@ -135,4 +135,4 @@ def _say(value):
 def _code(text):
     """Text as code in a table cell, cut in the middle where it is long."""
     short = text if len(text) <= 300 else f"{text[:200]} … {text[-80:]}"
-    return f"<code>{html.escape(short).replace('|', '&#124;')}</code>"
+    return f"<code>{plain(short)}</code>"
