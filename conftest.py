@@ -158,3 +158,8 @@ def _kind(nodeid):
     if ".ipynb::" in nodeid:
         return "notebook cells"
     return "bank answers" if "test_answer_bank" in nodeid else "other tests"
+
+
+def pytest_addoption(parser):
+    """Options of single test files, which pytest wants to know early."""
+    parser.addoption("--screenshots", metavar="DIR", help="save a picture of every chapter, light and dark, to DIR")
