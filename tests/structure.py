@@ -65,8 +65,8 @@ class Cell:
 
     @property
     def seen(self):
-        """The source as a learner gets it, without solutions and hidden tests."""
-        return UNSEEN.sub("", self.source)
+        """The source as a learner gets it: nbgrader's two-line stub for a solution, no hidden tests."""
+        return UNSEEN.sub(lambda found: "...\n...\n" if found[1] == "SOLUTION" else "", self.source)
 
     @property
     def prose(self):
