@@ -26,6 +26,7 @@ exercises: $(INSTALLED)  ## make exercises/ from solutions/
 
 chapters: $(INSTALLED)  ## run every chapter and save its outputs
 	jupyter nbconvert --to notebook --execute --inplace chapters/*.ipynb
+	python -m classroom.chapter_map
 
 browser: $(INSTALLED)  ## a Chromium for the browser tests, where the machine has none
 	playwright install --with-deps chromium
