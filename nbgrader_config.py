@@ -4,12 +4,15 @@ import warnings
 from pathlib import Path
 
 from nbconvert.preprocessors import ClearMetadataPreprocessor
+from nbformat.warnings import MissingIDFieldWarning
 from nbgrader import preprocessors as stock
 from sqlalchemy.exc import SAWarning
 
-from classroom.preprocessors import PatientExecute, SafeDeduplicateIds
+from classroom.preprocessors import PatientExecute, SafeDeduplicateIds, SafeOverwriteCells
 
-warnings.filterwarnings("ignore", category=SAWarning, module="nbgrader")  # its own queries cause them
+# Caused by nbgrader's own queries, and by the tests it puts back where a submission lacks them.
+warnings.filterwarnings("ignore", category=SAWarning, module="nbgrader")
+warnings.filterwarnings("ignore", category=MissingIDFieldWarning)
 
 c = get_config()  # noqa: F821
 root = Path(__file__).resolve().parent
@@ -45,7 +48,7 @@ c.Autograde.sanitize_preprocessors = [
     stock.ClearOutput,
     SafeDeduplicateIds,
     stock.OverwriteKernelspec,
-    stock.OverwriteCells,
+    SafeOverwriteCells,
     stock.CheckCellMetadata,
 ]
 c.Autograde.autograde_preprocessors = [

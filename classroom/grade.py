@@ -5,7 +5,6 @@ Copies are graded, in a folder of their own; your notebooks are only read. Feedb
 
 import re
 import sys
-from pathlib import Path
 
 import nbformat
 
@@ -50,12 +49,13 @@ def has_answers(notebook, root, assignment):
 def grade(root, assignment, notebooks):
     """Grade notebooks of one assignment, given by the folder they are in; print tables and save feedback pages."""
     pages = root / "grading" / "own"
+    print(f"Grading {assignment} ...", file=sys.stderr, flush=True)
     with throwaway_course(root, assignment) as course:
         scores, log = autograde(course, assignment, notebooks)
         for folder, notebook in notebooks.items():
             print(f"\n{folder}/{assignment}/{assignment}.ipynb")
             if scores[folder] is None:
-                print("  nbgrader could not grade it:", *re.findall(r"^\w*(?:Error|Exception): .*", log, re.M)[-1:])
+                print("  nbgrader could not grade it. Its log ends:", *log.strip().splitlines()[-4:], sep="\n    ")
                 continue
             print_table(notebook, scores[folder])
             made = course.generate_feedback(assignment, folder)
@@ -79,12 +79,13 @@ def print_table(notebook, scores):
             rows[-1][2].append(score)
     if score_of:
         rows.append(("tests missing in your notebook", True, list(score_of.values())))
+    rows = [row for row in rows if row[2]]
     width = max(len(title) for title, _, _ in rows)
     for title, answered, tests in rows:
         print(f"  {title:{width}}  {points(tests)}")
         failed = next((test for test in tests if test.points < test.out_of), None)
         for line in advice(failed.error) if failed and answered else ["not answered yet"] if failed else []:
-            print(f"      {line}")
+            print(f"      {line if len(line) < 110 else line[:106] + ' ...'}")
     print(f"  {'Total':{width}}  {points(scores)}")
 
 
@@ -105,4 +106,4 @@ def first_line(error):
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]) if sys.argv[1:] else ROOT))
+    sys.exit(main())

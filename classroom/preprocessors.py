@@ -1,10 +1,10 @@
-"""Two nbgrader steps that go on where the stock ones stop, so that one bad submission costs nobody else a grade."""
+"""Three nbgrader steps that go on where the stock ones stop, so that one bad submission costs nobody else a grade."""
 
 import time
 
 from nbclient.exceptions import CellTimeoutError, DeadKernelError
 from nbformat.v4 import new_output
-from nbgrader.preprocessors import DeduplicateIds, Execute
+from nbgrader.preprocessors import DeduplicateIds, Execute, OverwriteCells
 from traitlets import Integer
 
 
@@ -20,6 +20,24 @@ class SafeDeduplicateIds(DeduplicateIds):
         if cell.metadata.get("nbgrader") == {}:
             del cell.metadata["nbgrader"]
         return cell, resources
+
+
+class SafeOverwriteCells(OverwriteCells):
+    """Adds a deleted test back even if the answer cell before it was deleted, too, at the notebook's end.
+
+    nbgrader 0.9.6 looks for that answer cell, fails, and leaves the submission without a score.
+    """
+
+    def add_missing_grade_cells(self, nb, resources):
+        try:
+            return super().add_missing_grade_cells(nb, resources)
+        except KeyError:
+            there = {cell.metadata.get("nbgrader", {}).get("grade_id") for cell in nb.cells}
+            for test in self.gradebook.find_notebook(self.notebook_id, self.assignment_id).grade_cells:
+                if test.name not in there:
+                    source = self.gradebook.find_source_cell(test.name, self.notebook_id, self.assignment_id)
+                    nb.cells.append(self.missing_cell_transform(source, test.max_score))
+            return nb, resources
 
 
 class PatientExecute(Execute):
