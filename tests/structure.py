@@ -19,7 +19,7 @@ NOTEBOOKS = EVERYWHERE[:3]
 KERNEL = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}}
 CELL_METADATA = {"tags", "nbgrader", "jupyter", "deletable", "editable"}
 TAGS = {"raises-exception", "timing"}
-MACHINE_PATH = re.compile(r"/(?:home|root|tmp|Users|var/folders|private|work)/|\b[A-Z]:\\{1,2}\w|site-packages")
+MACHINE_PATH = re.compile(r"/(?:home|root|tmp|Users|var/folders|private)/|\b[A-Z]:\\{1,2}\w|site-packages")
 EMOJI = re.compile("[\U0001f000-\U0001faff\u2600-\u26ff\u2705\u2728\u274c\u274e\u2753-\u2757\u2795-\u2797\u2b50\ufe0f]")
 UNSEEN = re.compile(r"^[ \t]*### BEGIN (HIDDEN TESTS|SOLUTION).*?### END \1[^\n]*\n?", re.DOTALL | re.MULTILINE)
 
