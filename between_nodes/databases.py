@@ -1,8 +1,11 @@
 """Throwaway databases: SQLite files and a real PostgreSQL, gone when the kernel ends."""
 
 import atexit
+import contextlib
 import functools
 import os
+import subprocess
+import sys
 import tempfile
 import warnings
 from pathlib import Path
@@ -10,9 +13,20 @@ from pathlib import Path
 
 @functools.cache
 def folder():
-    """Return a folder that is deleted when this process ends."""
+    """Return a folder that is deleted when this process ends, even when it is killed."""
     temporary = tempfile.TemporaryDirectory(prefix="between_nodes_")
-    atexit.register(temporary.cleanup)
+    # The pipe to the sweeper closes with this process; in a session of its own no signal to ours reaches it.
+    command = [sys.executable, "-I", Path(__file__).with_name("sweeper.py"), temporary.name]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    sweeper = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True, **quiet)
+
+    def end():
+        temporary.cleanup()
+        sweeper.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            sweeper.wait(2)
+
+    atexit.register(end)
     return Path(temporary.name)
 
 

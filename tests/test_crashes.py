@@ -235,8 +235,24 @@ def test_no_process_is_left_but_the_helper():
     crash(loop, {"done": []}, at=3)
     left = [process.cmdline() for process in psutil.Process().children(recursive=True)]
     left = [" ".join(words) for words in left if "postgres" not in " ".join(words)]
-    assert all("forkserver" in words or "resource_tracker" in words for words in left), left
-    assert len(left) <= 2, left
+    helpers = ("forkserver", "resource_tracker", "sweeper.py")
+    assert len(left) <= 3 and all(any(name in words for name in helpers) for words in left), left
+
+
+def test_a_kernel_that_is_killed_leaves_no_server_and_no_folder():
+    code = "from between_nodes.databases import folder, postgres; postgres(); print(folder(), flush=True); input()"
+    environment = {name: value for name, value in os.environ.items() if name != "DATABASE_URL"}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", code], env=environment, **pipes) as process:
+        path = Path(process.stdout.readline().strip())
+        server = psutil.Process(int((path / "postgres" / "postmaster.pid").read_text().split()[0]))
+        process.kill()
+    server.wait(10)
+    for _ in range(50):
+        if not path.exists():
+            break
+        time.sleep(0.1)
+    assert not path.exists()
 
 
 def test_functions_that_cannot_travel_are_named():
