@@ -157,7 +157,7 @@ def pytest_terminal_summary(terminalreporter):
 def _kind(nodeid):
     if ".ipynb::" in nodeid:
         return "notebook cells"
-    return "bank answers" if "test_answer_bank" in nodeid else "other tests"
+    return "bank answers" if "test_answer_earns" in nodeid else "other tests"
 
 
 def pytest_addoption(parser):

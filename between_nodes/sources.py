@@ -1,4 +1,7 @@
-"""Takes a notebook's function to another process as text: the cell that defines it, and what that cell refers to."""
+"""Takes a notebook's function to another process as text: the cell that defines it, and what that cell refers to.
+
+Libraries that pickle functions by value (cloudpickle, dill) cannot rebuild a TypedDict, which most states are.
+"""
 
 import ast
 import importlib
