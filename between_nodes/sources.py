@@ -1,6 +1,6 @@
 """Takes a notebook's function to another process as text: the cell that defines it, and what that cell refers to.
 
-Libraries that pickle functions by value (cloudpickle, dill) cannot rebuild a TypedDict, which most states are.
+cloudpickle, which pickles functions by value, cannot rebuild a TypedDict, which most states are.
 """
 
 import ast
