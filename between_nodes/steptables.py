@@ -28,7 +28,7 @@ class Task:
 
 @dataclass(frozen=True, repr=False)
 class StepTable:
-    """A run: a row before its tasks, the tasks as their writes merge (nodes by name, then Sends as sent), a row after."""
+    """A run: its tasks as their writes merge (nodes by name, then Sends as sent), and a row before and after them."""
 
     tasks: list[Task]
     first: tuple[str, ...]
@@ -115,4 +115,4 @@ def _instance(value, level):
 
 
 _SHORT = reprlib.Repr()
-_SHORT.maxstring, _SHORT.fillvalue, _SHORT.repr_instance = 40, "…", _instance
+_SHORT.maxlist, _SHORT.maxstring, _SHORT.fillvalue, _SHORT.repr_instance = 8, 40, "…", _instance

@@ -184,7 +184,7 @@ def test_values_are_shortened_and_safe_in_markdown():
     markdown = step_table(long, {"log": []})._repr_markdown_()
     assert len(markdown) < 1200
     assert "<b>" not in markdown
-    assert list(rows(step_table(long, {"log": []})))[1][3].startswith("log: [0, 1, 2, 3, 4, 5, …]; note: 'xxxx")
+    assert list(rows(step_table(long, {"log": []})))[1][3].startswith("log: [0, 1, 2, 3, 4, 5, 6, 7, …]; note: 'xxxx")
 
 
 def test_messages_show_role_and_text_and_objects_no_address():
