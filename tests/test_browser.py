@@ -143,7 +143,7 @@ def page(browser, lab):
     page.route("**/*", stay_here)
     page.goto(lab)
     page.add_style_tag(content="body { height: 100vh }")  # Lab's is 0 high, and axe takes all in it for invisible
-    page.wait_for_function("() => window.jupyterapp?.restored")
+    page.wait_for_function(f"path => window.jupyterapp?.restored && ({IS_OPEN})(path)", arg=CHAPTERS[0])
     return page
 
 
@@ -169,7 +169,7 @@ def plain(cells):
 
 
 def test_the_book_opens_at_its_first_chapter(page):
-    page.wait_for_function(IS_OPEN, arg=CHAPTERS[0])
+    assert page.evaluate(IS_OPEN, CHAPTERS[0])
 
 
 def look(page, book, path, screenshots=None):
