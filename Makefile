@@ -18,8 +18,8 @@ test: $(INSTALLED)  ## everything CI runs: lint, notebooks, answer bank, grading
 	ruff format --check
 	pytest $(PYTEST)
 
-grade: $(INSTALLED)  ## score your own answers
-	python -m classroom.grade
+grade: $(INSTALLED)  ## score your own answers, or with SUBMISSIONS=folder those of others
+	python -m classroom.grade $(if $(SUBMISSIONS),"$(SUBMISSIONS)") $(if $(UNFENCED),--unfenced)
 
 exercises: $(INSTALLED)  ## make exercises/ from solutions/
 	python -m classroom.release

@@ -10,16 +10,16 @@ import pathlib
 import re
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from queue import Empty
 
 import pytest
-from jupyter_client.manager import KernelManager
 from nbval.kernel import CURRENT_ENV_KERNEL_NAME, NbvalKernelspecManager, RunningKernel
 from nbval.plugin import IPyNbCell, IPyNbFile
 from xdist.scheduler import LoadScopeScheduling
+
+from classroom.kernels import WarmKernelManager
 
 ROOT = pathlib.Path(__file__).parent
 TESTS = ROOT / "tests"
@@ -30,18 +30,10 @@ os.environ["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), os.enviro
 
 
 class Kernel(RunningKernel):
-    """A kernel of this Python that cannot reach the network, on sockets nobody else can take.
-
-    Over TCP, kernels started side by side may be handed the same port and wait for each other for ever; a private
-    folder has no such race (Windows has no such sockets and keeps TCP).
-    """
+    """A forked kernel of this Python that cannot reach the network."""
 
     def __init__(self, cwd, startup_timeout):
-        self.folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
-        transport = {} if os.name == "nt" else {"transport": "ipc", "ip": f"{self.folder.name}/kernel"}
-        self.km = KernelManager(
-            kernel_name=CURRENT_ENV_KERNEL_NAME, kernel_spec_manager=NbvalKernelspecManager(), **transport
-        )
+        self.km = WarmKernelManager(kernel_name=CURRENT_ENV_KERNEL_NAME, kernel_spec_manager=NbvalKernelspecManager())
         paths = os.pathsep.join(filter(None, [str(TESTS / "offline"), os.environ.get("PYTHONPATH")]))
         self.km.start_kernel(cwd=cwd, env={**os.environ, "PYTHONPATH": paths}, stderr=subprocess.DEVNULL)
         self.kc = self.km.client()
@@ -64,11 +56,6 @@ class Kernel(RunningKernel):
                     raise RuntimeError("the kernel died while it ran this cell") from None
                 if time.monotonic() > end:
                     raise
-
-    def stop(self):
-        """End the kernel and remove its sockets."""
-        super().stop()
-        self.folder.cleanup()
 
 
 class Cell(IPyNbCell):

@@ -8,6 +8,7 @@ from nbformat.warnings import MissingIDFieldWarning
 from nbgrader import preprocessors as stock
 from sqlalchemy.exc import SAWarning
 
+from classroom import ROOT
 from classroom.preprocessors import PatientExecute, SafeDeduplicateIds, SafeOverwriteCells
 
 # Caused by nbgrader's own queries, and by the tests it puts back where a submission lacks them.
@@ -69,6 +70,19 @@ c.Execute.extra_arguments = [
 ]
 c.IgnorePattern.enabled = True
 c.IgnorePattern.pattern = r"\A"  # any text
+
+# Tests use these functions; a notebook that has put others in their place passes no test.
+c.PatientExecute.canaries = [
+    f"from between_nodes import checks\nchecks.{call}"
+    for call in (
+        "equal(0, 1, tried='TOKEN')",
+        "true(False, tried='TOKEN', came_out='', expected='')",
+        "raises(ValueError, int, tried='TOKEN')",
+        "run(lambda: 1 / 0, tried='TOKEN')",
+        "unchanged(a := [], lambda: a.append(1), tried='TOKEN')",
+    )
+]
+c.PatientExecute.visible = [str(ROOT / "between_nodes")]
 
 c.Execute.timeout = 20  # seconds for one cell
 c.Execute.error_on_timeout = {

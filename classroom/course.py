@@ -1,6 +1,5 @@
 """The course as nbgrader sees it: the nbgrader_config.py of a folder, releases made by it, and batches graded by it."""
 
-import os
 import re
 import shutil
 import tempfile
@@ -51,8 +50,6 @@ def notebook_of(course, step, student, assignment):
 def throwaway_course(root, assignment, **settings):
     """A course of one assignment of `root` in a folder of its own, released there; the folder goes at the end."""
     folder = Path(tempfile.mkdtemp(prefix="course-"))
-    if os.name != "nt":  # kernels that start side by side on TCP can be given the same port
-        settings["KernelManager"] = {"transport": "ipc", "ip": str(folder / "kernel")}
     try:
         shutil.copy(root / "nbgrader_config.py", folder)
         shutil.copytree(root / "solutions" / assignment, folder / "solutions" / assignment)
@@ -74,16 +71,19 @@ def release_of(root, assignment):
 
 
 def autograde(course, assignment, submissions):
-    """Grade notebooks, given by student, in one batch. The scores by student, and nbgrader's log.
+    """Grade notebooks, given by student, one after the other. The scores by student, and nbgrader's log.
 
     A student's scores are None where nbgrader could not grade the notebook.
     """
+    found, log = {}, ""
     for student, notebook in submissions.items():
         path = notebook_of(course, "submitted", student, assignment)
         path.parent.mkdir(parents=True, exist_ok=True)
         nbformat.write(notebook, path)
-    log = course.autograde(assignment, "*").get("log", "")
-    return {student: scores(course, student, assignment) for student in submissions}, log
+        done = course.autograde(assignment, student)
+        found[student] = scores(course, student, assignment) if done["success"] else None
+        log += done.get("log", "") + done.get("error", "")
+    return found, log
 
 
 def scores(course, student, assignment):

@@ -1,10 +1,13 @@
 """`make grade`: scores your own answers, in exercises/ and answers/, with nbgrader; writes a feedback page for each.
 
-Copies are graded, in a folder of their own; your notebooks are only read. Feedback pages go to grading/own/.
+Copies are graded, in a folder of their own; your notebooks are only read. Feedback pages go to grading/own/. With
+SUBMISSIONS=folder it grades the notebooks of others instead: see classroom/batch.py.
 """
 
+import argparse
 import re
 import sys
+from pathlib import Path
 
 import nbformat
 
@@ -34,7 +37,9 @@ def main(root=ROOT):
         if answered:
             found = True
             grade(root, assignment, answered)
-    if not found:
+    if found:
+        print("\nYour notebooks ran with all your own rights, as they do in JupyterLab.")
+    else:
         print("No answers yet. Open a notebook in exercises/, fill in a cell that says YOUR CODE HERE,")
         print("save it, and run `make grade` again.")
 
@@ -50,7 +55,7 @@ def grade(root, assignment, notebooks):
     """Grade notebooks of one assignment, given by the folder they are in; print tables and save feedback pages."""
     pages = root / "grading" / "own"
     print(f"Grading {assignment} ...", file=sys.stderr, flush=True)
-    with throwaway_course(root, assignment) as course:
+    with throwaway_course(root, assignment, PatientExecute={"fenced": False}) as course:
         scores, log = autograde(course, assignment, notebooks)
         for folder, notebook in notebooks.items():
             print(f"\n{folder}/{assignment}/{assignment}.ipynb")
@@ -105,5 +110,18 @@ def first_line(error):
     return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
+def command_line():
+    """Run what the command line asks for; its exit code."""
+    parser = argparse.ArgumentParser(prog="python -m classroom.grade", description="Grade notebooks.")
+    parser.add_argument("submissions", nargs="?", type=Path, help="a folder that holds STUDENT/ASSIGNMENT/*.ipynb")
+    parser.add_argument("--unfenced", action="store_true", help="run other people's code with all your rights")
+    asked = parser.parse_args()
+    if not asked.submissions:
+        return main()
+    from . import batch
+
+    return batch.main(asked.submissions, fenced=not asked.unfenced)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command_line())

@@ -1,4 +1,4 @@
-"""Runs the answer bank, tests/answers/*.yml, through nbgrader's own autograding with the book's configuration.
+"""Runs the answer bank, tests/answers/*.yml, through nbgrader's own autograding, in the fence where there is one.
 
 Each entry of a bank is one answer to one exercise, with the graded cells that must lose their points over it (all
 others must earn theirs in full):
@@ -21,7 +21,7 @@ import nbformat
 import pytest
 import yaml
 
-from classroom import ROOT, assignments
+from classroom import ROOT, assignments, fence
 from classroom.course import autograde, notebook_of, setting, throwaway_course
 
 ANSWERS = Path(__file__).parent / "answers"
@@ -95,7 +95,7 @@ def grade_bank(assignment, entries):
         student_of[exercise, entry["name"]] = student
 
     solution = read_solution(assignment)
-    with throwaway_course(ROOT, assignment) as course:
+    with throwaway_course(ROOT, assignment, PatientExecute={"fenced": fence.available()}) as course:
         release = nbformat.read(notebook_of(course, "release", ".", assignment), as_version=4)
         submissions = {student: fill_in(release, solution, given) for student, given in answers.items()}
         submissions |= {"untouched": release, "solution": fill_in(release, solution, {})}
