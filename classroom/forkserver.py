@@ -11,7 +11,6 @@ import os
 import signal
 import socket
 import sys
-import traceback
 
 from ipykernel.kernelapp import IPKernelApp
 
@@ -44,7 +43,7 @@ def main():
             answer = os.fork()
             if not answer:
                 asked.close()
-                _child(request, files)
+                return be_kernel(request, files)
             children[answer] = None
             for file in files:
                 os.close(file)
@@ -69,35 +68,25 @@ def _exit_code(children, pid):
     return children[pid]
 
 
-def _child(request, files):
+def be_kernel(request, files):
     """Become the kernel that `request` describes, with `files` as standard input, output and error."""
-    code = 1
-    try:
-        os.setsid()
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        for number, file in enumerate(files):
-            os.dup2(file, number)
-            os.close(file)
-        os.environ.clear()
-        os.environ.update(request["env"])
-        os.chdir(request["cwd"])
-        parent = os.getppid()
-        if request["fence"]:
-            enter(*request["fence"])
-            parent = 1  # it ends with its sandbox
-        if "numpy.random" in sys.modules:
-            sys.modules["numpy.random"].seed()  # Python's own generator and uuid_utils see to that themselves
-        sys.argv[:] = ["ipykernel_launcher.py", *request["arguments"], f"--IPKernelApp.parent_handle={parent}"]
-
-        IPKernelApp.launch_instance()
-        code = 0
-    except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else 0
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        os._exit(code)
+    os.setsid()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number, file in enumerate(files):
+        os.dup2(file, number)
+        os.close(file)
+    os.environ.clear()
+    os.environ.update(request["env"])
+    os.chdir(request["cwd"])
+    parent = os.getppid()
+    if request["fence"]:
+        enter(*request["fence"])
+        parent = 1  # it ends with its sandbox
+    if "numpy.random" in sys.modules:
+        sys.modules["numpy.random"].seed()  # Python's own generator and uuid_utils see to that themselves
+    sys.argv[:] = ["ipykernel_launcher.py", *request["arguments"], f"--IPKernelApp.parent_handle={parent}"]
+    IPKernelApp.launch_instance()
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
