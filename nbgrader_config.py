@@ -9,6 +9,7 @@ from nbgrader import preprocessors as stock
 from sqlalchemy.exc import SAWarning
 
 from classroom import ROOT
+from classroom.feedback import FeedbackExporter
 from classroom.preprocessors import PatientExecute, SafeDeduplicateIds, SafeOverwriteCells
 
 # Caused by nbgrader's own queries, and by the tests it puts back where a submission lacks them.
@@ -58,8 +59,8 @@ c.Autograde.autograde_preprocessors = [
     stock.LimitOutput,
     stock.SaveAutoGrades,
     stock.AssignLatePenalties,
-    stock.CheckCellMetadata,
 ]
+c.GenerateFeedback.exporter_class = FeedbackExporter
 c.OverwriteCells.add_missing_cells = True  # a deleted test scores 0 and keeps its place
 
 # A warning is not a wrong answer, though nbgrader takes any text on stderr for one. The kernel writes warnings to

@@ -6,3 +6,5 @@ c.ExecutePreprocessor.timeout = 60
 c.ClearMetadataPreprocessor.enabled = True
 c.ClearMetadataPreprocessor.clear_cell_metadata = False
 c.ClearMetadataPreprocessor.preserve_nb_metadata_mask = {"kernelspec"}
+c.ExecutePreprocessor.kernel_manager_class = "classroom.kernels.AsyncWarmKernelManager"
+c.ExecutePreprocessor.coalesce_streams = True

@@ -1,6 +1,10 @@
 """What runs and grades notebooks. Chapters never import it, and it knows no chapter by name."""
 
+import sys
 from pathlib import Path
+
+# jsonschema, if this is there, compiles a grammar of web addresses on import, which takes a second of every process.
+sys.modules.setdefault("rfc3987_syntax", None)
 
 ROOT = Path(__file__).resolve().parent.parent
 

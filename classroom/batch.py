@@ -65,9 +65,10 @@ def main(folder, root=ROOT, fenced=True, workers=None):
     for path in strays:
         print(f"Left out: {path} is not STUDENT/ASSIGNMENT for an assignment of this course.")
     with _only_one(root):
-        versions = {name: version(root, name) for name in {each.assignment for each in found}}
+        course = open_course(root)
+        versions = {name: version(course, name) for name in {each.assignment for each in found}}
         waiting = [each for each in found if not is_done(root, each, versions[each.assignment])]
-        grade_all(root, waiting, versions, fenced, workers or os.cpu_count())
+        grade_all(root, course, waiting, versions, fenced, workers or os.cpu_count())
     report(root, found)
     return 0
 
@@ -87,7 +88,7 @@ def find(folder, known):
     return found, strays
 
 
-def grade_all(root, submissions, versions, fenced, workers):
+def grade_all(root, course, submissions, versions, fenced, workers):
     """Grade in `workers` processes, and save each result as it comes."""
     work = root / "grading" / "work"
     shutil.rmtree(work, ignore_errors=True)
@@ -115,7 +116,7 @@ def grade_all(root, submissions, versions, fenced, workers):
                         waiting.append(submission)
                         continue
                     result = result or _not_graded(submission, "it ended the process that graded it, twice")
-                    save(root, submission, result, versions[submission.assignment])
+                    save(root, course, submission, result, versions[submission.assignment])
                     bar.update()
             bar.close()
     finally:
@@ -220,7 +221,7 @@ def copy_beside(folder, destination):
             shutil.copy(path, destination)
 
 
-def save(root, submission, result, its_version):
+def save(root, course, submission, result, its_version):
     """Write a result's files, then the gradebook, then the record that says it is done."""
     student, assignment = submission.student, submission.assignment
     for kind, suffix in ("autograded", ".ipynb"), ("feedback", ".html"):
@@ -232,14 +233,13 @@ def save(root, submission, result, its_version):
             if (submission.folder / "timestamp.txt").is_file():
                 shutil.copy(submission.folder / "timestamp.txt", folder)
     if result["status"] == GRADED:
-        enter(root, submission, result["cells"])
+        enter(course.coursedir, submission, result["cells"])
     record = {"student": student, "assignment": assignment, **result, "state": state(submission, its_version)}
     _write(_record(root, submission), json.dumps(record, indent=1).encode())
 
 
-def enter(root, submission, points):
+def enter(course, submission, points):
     """Enter scores into the gradebook; what a person has entered there, scores or comments, stays."""
-    course = open_course(root).coursedir
     timestamp = course.get_existing_timestamp(str(submission.folder))
     with Gradebook(course.db_url, course.course_id) as gradebook:
         gradebook.update_or_create_student(submission.student)
@@ -253,9 +253,8 @@ def enter(root, submission, points):
         gradebook.db.commit()
 
 
-def version(root, assignment):
+def version(course, assignment):
     """A name for the assignment as the gradebook has it; it is entered there if it is not."""
-    course = open_course(root)
     for attempt in "found", "made":
         with Gradebook(course.coursedir.db_url, course.coursedir.course_id) as gradebook:
             try:
