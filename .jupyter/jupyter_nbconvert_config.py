@@ -7,4 +7,4 @@ c.ClearMetadataPreprocessor.enabled = True
 c.ClearMetadataPreprocessor.clear_cell_metadata = False
 c.ClearMetadataPreprocessor.preserve_nb_metadata_mask = {"kernelspec"}
 c.ExecutePreprocessor.kernel_manager_class = "classroom.kernels.AsyncWarmKernelManager"
-c.ExecutePreprocessor.coalesce_streams = True
+c.Exporter.preprocessors = ["nbconvert.preprocessors.CoalesceStreamsPreprocessor"]
