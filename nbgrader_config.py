@@ -10,7 +10,7 @@ from sqlalchemy.exc import SAWarning
 
 from classroom import ROOT
 from classroom.feedback import FeedbackExporter
-from classroom.preprocessors import PatientExecute, SafeDeduplicateIds, SafeOverwriteCells
+from classroom.preprocessors import PatientExecute, RestoreMetadata, SafeDeduplicateIds, SafeOverwriteCells
 
 # Caused by nbgrader's own queries, and by the tests it puts back where a submission lacks them.
 warnings.filterwarnings("ignore", category=SAWarning, module="nbgrader")
@@ -48,6 +48,7 @@ c.ClearMetadataPreprocessor.preserve_nb_metadata_mask = {"kernelspec"}
 
 c.Autograde.sanitize_preprocessors = [
     stock.ClearOutput,
+    RestoreMetadata,
     SafeDeduplicateIds,
     stock.OverwriteKernelspec,
     SafeOverwriteCells,

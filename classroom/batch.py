@@ -24,6 +24,7 @@ from typing import NamedTuple
 import nbformat
 from nbgrader.api import Gradebook, MissingEntry
 from nbgrader.preprocessors import ClearOutput
+from nbgrader.utils import parse_utc
 from pebble import ProcessExpired, ProcessPool
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
@@ -33,6 +34,8 @@ from . import ROOT, assignments, fence
 from .course import autograde, notebook_of, open_course
 
 LARGEST = 100 << 20  # bytes of a notebook, and of all that lies beside it
+LONGEST_TEXT = 10 << 20  # bytes of a notebook without its outputs
+MOST = 100  # files beside a notebook
 LONGEST = 300  # seconds for one submission, with its feedback
 GRADED, NOT_GRADED = "graded", "not graded"
 
@@ -63,7 +66,7 @@ def main(folder, root=ROOT, fenced=True, workers=None):
             return 2
     found, strays = find(folder, assignments(root))
     for path in strays:
-        print(f"Left out: {path} is not STUDENT/ASSIGNMENT for an assignment of this course.")
+        print(f"Left out: {_printable(path)} is not STUDENT/ASSIGNMENT for an assignment of this course.")
     with _only_one(root):
         course = open_course(root)
         versions = {name: version(course, name) for name in {each.assignment for each in found}}
@@ -77,9 +80,9 @@ def find(folder, known):
     """The submissions in a folder, in order, and the paths in it that are none."""
     found, strays = [], []
     for student in sorted(Path(folder).iterdir()):
-        inside = sorted(student.iterdir()) if student.is_dir() and not student.is_symlink() else []
+        inside = sorted(student.iterdir()) if _is_folder(student) and student.name.isprintable() else []
         for path in inside:
-            if path.name in known and path.is_dir() and not path.is_symlink():
+            if path.name in known and _is_folder(path):
                 found.append(Submission(student.name, path.name, path))
             else:
                 strays.append(path)
@@ -115,7 +118,7 @@ def grade_all(root, course, submissions, versions, fenced, workers):
                         again.add(submission)
                         waiting.append(submission)
                         continue
-                    result = result or _not_graded(submission, "it ended the process that graded it, twice")
+                    result = result or _not_graded("it ended the process that graded it, twice")
                     save(root, course, submission, result, versions[submission.assignment])
                     bar.update()
             bar.close()
@@ -128,7 +131,7 @@ def _result(job):
     try:
         return job.result()
     except TimeoutError:
-        return {"status": NOT_GRADED, "reason": f"grading it took more than {LONGEST} s"}
+        return _not_graded(f"grading it took more than {LONGEST} s")
     except ProcessExpired:
         return None
 
@@ -158,11 +161,18 @@ def grade(submission, kit, fenced):
             "feedback": page.read_bytes() if page.exists() else b"",
         }
     except NotGraded as error:
-        return _not_graded(submission, str(error))
+        return _not_graded(str(error))
+    except Exception as error:  # whatever is the matter with one submission, the others are graded
+        return _not_graded(f"grading it failed ({type(error).__name__}: {str(error)[:200]})")
 
 
-def _not_graded(submission, reason):
-    return {"status": NOT_GRADED, "reason": reason}
+def _not_graded(reason):
+    return {"status": NOT_GRADED, "reason": _printable(reason)}
+
+
+def _printable(text):
+    """A text that may hold names of files, which may hold anything, without what ends lines or moves cursors."""
+    return "".join(character if character.isprintable() else "?" for character in str(text))
 
 
 def _course(kit, fenced):
@@ -187,7 +197,7 @@ def read(submission):
     if right in notebooks:
         name, note = right, ""
     elif len(notebooks) == 1:
-        name, note = notebooks[0], f"graded {notebooks[0]!r}, as there is no {right}"
+        name, note = notebooks[0], f"graded {_printable(notebooks[0])!r}, as there is no {right}"
     elif notebooks:
         raise NotGraded(f"which of {', '.join(notebooks)} is meant? Keep one and call it {right}.")
     else:
@@ -207,18 +217,38 @@ def read(submission):
                         "Open it in JupyterLab, save it and submit it again.") from None  # fmt: skip
     notebook, _ = ClearOutput().preprocess(notebook, {})
     notebook.metadata.pop("widgets", None)
+    if len(nbformat.writes(notebook)) > LONGEST_TEXT:
+        raise NotGraded(f"{name} has more than {LONGEST_TEXT >> 20} MB without its outputs. Make its pictures smaller.")
     return notebook, note
 
 
 def copy_beside(folder, destination):
     """Copy what a notebook may need: files, not links, that lie beside it."""
-    room = LARGEST
-    for path in sorted(folder.iterdir()):
-        if path.is_file() and not path.is_symlink() and path.suffix != ".ipynb":
-            room -= path.stat().st_size
-            if room < 0:
-                raise NotGraded(f"the files beside the notebook have more than {LARGEST >> 20} MB")
+    files = [path for path in sorted(folder.iterdir()) if _is_file(path) and path.suffix != ".ipynb"]
+    if len(files) > MOST:
+        raise NotGraded(f"there are more than {MOST} files beside the notebook")
+    if sum(path.stat().st_size for path in files) > LARGEST:
+        raise NotGraded(f"the files beside the notebook have more than {LARGEST >> 20} MB")
+    for path in files:
+        if path.name != "timestamp.txt" or timestamp(folder):
             shutil.copy(path, destination)
+
+
+def timestamp(folder):
+    """The time in a submission's timestamp.txt; None where it has none that can be read as one."""
+    path = folder / "timestamp.txt"
+    try:
+        return parse_utc(path.read_text().strip()) if _is_file(path) and path.stat().st_size < 100 else None
+    except Exception:  # anything at all may be in it
+        return None
+
+
+def _is_file(path):
+    return path.is_file() and not path.is_symlink()
+
+
+def _is_folder(path):
+    return path.is_dir() and not path.is_symlink() and os.access(path, os.R_OK | os.X_OK)
 
 
 def save(root, course, submission, result, its_version):
@@ -230,7 +260,7 @@ def save(root, course, submission, result, its_version):
         shutil.rmtree(folder, ignore_errors=True)
         if content:
             _write(folder / f"{assignment}{suffix}", content)
-            if (submission.folder / "timestamp.txt").is_file():
+            if timestamp(submission.folder):
                 shutil.copy(submission.folder / "timestamp.txt", folder)
     if result["status"] == GRADED:
         enter(course.coursedir, submission, result["cells"])
@@ -240,10 +270,9 @@ def save(root, course, submission, result, its_version):
 
 def enter(course, submission, points):
     """Enter scores into the gradebook; what a person has entered there, scores or comments, stays."""
-    timestamp = course.get_existing_timestamp(str(submission.folder))
     with Gradebook(course.db_url, course.course_id) as gradebook:
         gradebook.update_or_create_student(submission.student)
-        when = {"timestamp": timestamp} if timestamp else {}
+        when = {"timestamp": time} if (time := timestamp(submission.folder)) else {}
         gradebook.update_or_create_submission(submission.assignment, submission.student, **when)
         names = submission.assignment, submission.assignment, submission.student
         for grade in gradebook.find_submission_notebook(*names).grades:
@@ -273,11 +302,13 @@ def state(submission, its_version):
     """A name for a submission's files and the version it is graded by."""
     found = hashlib.sha256(its_version.encode())
     for path in sorted(submission.folder.iterdir()):
+        status = path.lstat()
+        found.update(f"{path.name}\0{status.st_mode}\0{status.st_size}".encode(errors="replace"))
         if path.is_symlink():
-            found.update(f"{path.name}\0{os.readlink(path)}".encode(errors="replace"))
-        elif path.is_file():
+            found.update(os.fsencode(os.readlink(path)))
+        elif path.is_file() and status.st_size <= LARGEST and os.access(path, os.R_OK):
             with path.open("rb") as file:
-                found.update(path.name.encode(errors="replace") + hashlib.file_digest(file, "sha256").digest())
+                found.update(hashlib.file_digest(file, "sha256").digest())
     return found.hexdigest()
 
 

@@ -46,7 +46,7 @@ class Sandbox:
         try:
             self.process = subprocess.Popen(
                 _command(tell, visible, files or {}), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE, pass_fds=[tell],
+                stderr=subprocess.PIPE, pass_fds=[tell], env={},
             )  # fmt: skip
             os.close(tell)
             self.process.stdin.write(b"\n")

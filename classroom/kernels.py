@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 from queue import Empty
 
+import zmq
 from jupyter_client.asynchronous import AsyncKernelClient
 from jupyter_client.manager import AsyncKernelManager, KernelManager
 from jupyter_client.provisioning import LocalProvisioner
@@ -39,6 +40,7 @@ PRELOAD = [
 ]
 
 
+KNOWN_INSIDE = "PATH", "HOME", "LANG", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "TMPDIR"  # to a fenced kernel
 SOCKETS = "/scratch/.kernel"  # where a fenced kernel has them, in its own view
 
 
@@ -49,9 +51,9 @@ class ForkServer:
     lock = threading.Lock()
 
     @classmethod
-    def get(cls, python, environment):
+    def get(cls, python, environment, fenced=False):
         """This process's server for a command that starts Python, and its PYTHONPATH; None where there can be none."""
-        key = os.getpid(), *python, environment.get("PYTHONPATH")
+        key = os.getpid(), *python, environment.get("PYTHONPATH"), fenced
         with cls.lock:
             if key not in cls.running or (cls.running[key] and cls.running[key].process.poll() is not None):
                 cls.running[key] = cls._start(python, environment)
@@ -164,7 +166,9 @@ class ForkProvisioner(LocalProvisioner):
     async def launch_kernel(self, cmd, **kwargs):
         """Start the kernel that the command `cmd` would start."""
         environment, cwd = dict(kwargs.get("env") or os.environ), str(kwargs.get("cwd") or os.getcwd())
-        server = ForkServer.get(cmd[: cmd.index("-m")], environment)
+        if self.fenced:  # what is in the server's memory, a kernel can read
+            environment = {name: environment[name] for name in KNOWN_INSIDE if name in environment}
+        server = ForkServer.get(cmd[: cmd.index("-m")], environment, self.fenced)
         if not server:
             if self.fenced:
                 raise RuntimeError("A fenced kernel needs the process that kernels are forked from, and it fails.")
@@ -174,6 +178,8 @@ class ForkProvisioner(LocalProvisioner):
             self._fence(request)
         with open(os.devnull, "r+b") as null:
             out, err = _number(kwargs.get("stdout"), null, 1), _number(kwargs.get("stderr"), null, 2)
+            if self.fenced:  # a file, opened outside, can be opened again
+                out = err = null.fileno()
             pid = server.ask(request, [null.fileno(), out, err])
         self.process, self.pid, self.pgid, self.cwd = Forked(server, pid), pid, pid, cwd
         return self.connection_info
@@ -215,7 +221,8 @@ class ForkProvisioner(LocalProvisioner):
 
 
 def _may_be_read(path):
-    return path.suffix != ".ipynb" and path.is_file() and not path.is_symlink()
+    hidden = path.name.startswith(".")  # such as the kernel's own
+    return path.suffix != ".ipynb" and path.is_file() and not path.is_symlink() and not hidden
 
 
 def _number(stream, null, inherited):
@@ -228,7 +235,16 @@ def _number(stream, null, inherited):
 
 
 class Client(AsyncKernelClient):
-    """Ready as soon as the kernel has answered on both channels; the stock client then waits 0.2 s more."""
+    """Ready as soon as the kernel has answered on both channels; the stock client then waits 0.2 s more.
+
+    A kernel that sends a message of more than `LARGEST` bytes is not heard any more, as if it had ended.
+    """
+
+    LARGEST = 100 << 20
+
+    def _create_connected_socket(self, channel, identity=None):
+        self.context.setsockopt(zmq.MAXMSGSIZE, self.LARGEST)  # of the sockets made from now on
+        return super()._create_connected_socket(channel, identity)
 
     async def _async_wait_for_ready(self, timeout=None):
         end = time.monotonic() + (timeout or float("inf"))

@@ -1,4 +1,4 @@
-"""Three nbgrader steps that go on where the stock ones stop, so that one bad submission costs nobody else a grade."""
+"""nbgrader steps that go on where the stock ones stop, so that one bad submission costs nobody else a grade."""
 
 import ast
 import secrets
@@ -6,12 +6,48 @@ import time
 
 from IPython.core.inputtransformer2 import TransformerManager
 from nbclient.exceptions import CellTimeoutError, DeadKernelError
-from nbformat.v4 import new_code_cell, new_output
-from nbgrader.preprocessors import DeduplicateIds, Execute, OverwriteCells
-from nbgrader.utils import has_failed, is_grade
+from nbformat.notebooknode import NotebookNode
+from nbformat.v4 import new_output
+from nbgrader.api import Gradebook
+from nbgrader.nbgraderformat import MetadataValidator
+from nbgrader.preprocessors import DeduplicateIds, Execute, NbGraderPreprocessor, OverwriteCells
+from nbgrader.utils import is_grade
 from traitlets import Bool, Integer, List, Unicode
 
 from .kernels import AsyncWarmKernelManager
+
+
+class RestoreMetadata(NbGraderPreprocessor):
+    """Gives every test and answer the nbgrader metadata of the release it came in, and takes away all other.
+
+    nbgrader 0.9.6 ends on metadata that were changed by hand, and leaves the submission without a score.
+    """
+
+    def preprocess(self, nb, resources):
+        names = resources["nbgrader"]
+        with Gradebook(names["db_url"]) as gradebook:
+            notebook = gradebook.find_notebook(names["notebook"], names["assignment"])
+            known = {cell.name: self._metadata(notebook, cell) for cell in notebook.source_cells}
+        for cell in nb.cells:
+            claimed = cell.metadata.pop("nbgrader", None)
+            name = claimed.get("grade_id") if isinstance(claimed, dict) else None
+            if isinstance(name, str) and name in known:
+                cell.metadata = NotebookNode(nbgrader=NotebookNode(known[name]))
+                cell.pop("attachments", None) if known[name]["cell_type"] == "code" else None
+        return nb, resources
+
+    def _metadata(self, notebook, cell):
+        points = {each.name: each.max_score for each in (*notebook.grade_cells, *notebook.task_cells)}
+        return {
+            "schema_version": MetadataValidator.schema_version,
+            "grade_id": cell.name,
+            "cell_type": cell.cell_type,
+            "checksum": cell.checksum,
+            "locked": cell.locked,
+            "solution": cell.name in {each.name for each in notebook.solution_cells},
+            "grade": cell.name in {each.name for each in notebook.grade_cells},
+            "task": cell.name in {each.name for each in notebook.task_cells},
+        } | ({"points": points[cell.name]} if cell.name in points else {})
 
 
 class SafeDeduplicateIds(DeduplicateIds):
@@ -70,20 +106,11 @@ class PatientExecute(Execute):
         return manager
 
     def preprocess(self, nb, resources, km=None):
-        """Run all cells, and then the canaries."""
+        """Run all cells."""
         self._stopped = None
         self._deadline = time.monotonic() + self.budget
-        own, token = list(nb.cells), secrets.token_hex(8)
-        canaries = [new_code_cell(code.replace("TOKEN", token)) for code in self.canaries]
-        nb.cells.extend(canaries)
-        nb, resources = super().preprocess(nb, resources, km)
-        nb.cells = own
-        alive = all(any(_holds(token, output) for output in cell.outputs) for cell in canaries)
-        if not alive and not self._stopped:
-            for cell in own:
-                if _is_test(cell):
-                    _fail(cell, "TestsSwitchedOff", "this notebook changes the functions that the tests use")
-        return nb, resources
+        self._room_for_all = 10 * self.output_limit
+        return super().preprocess(nb, resources, km)
 
     def preprocess_cell(self, cell, resources, index):
         if cell.cell_type != "code" or not cell.source.strip():
@@ -91,7 +118,8 @@ class PatientExecute(Execute):
         if not self._stopped and time.monotonic() > self._deadline:
             self._stopped = "TimeoutError", f"all cells together ran for more than {self.budget} s"
         if not self._stopped:
-            self._room = self.output_limit
+            room = self._room = min(self.output_limit, self._room_for_all)
+            self.raise_on_iopub_timeout = False  # so much output that some is lost
             try:
                 if _is_test(cell):
                     self._run_test(cell, resources, index)
@@ -102,6 +130,10 @@ class PatientExecute(Execute):
                 self._stopped = "DeadKernelError", "this cell or an earlier one ended the Python process"
             except CellTimeoutError:
                 self._stopped = "TimeoutError", f"a cell ran for over {self.timeout} s and would not stop"
+            except Exception as error:  # a message of no known form: the code has laid hands on the kernel
+                self._stopped = type(error).__name__, "this cell or an earlier one disturbed the kernel"
+            finally:
+                self._room_for_all -= room - self._room
         cell.outputs = []
         _fail(cell, *self._stopped)
         return cell, resources
@@ -109,10 +141,12 @@ class PatientExecute(Execute):
     def _run_test(self, cell, resources, index):
         """Run a test with an assert statement behind it that must fail: the sign that it ran to its end.
 
-        Behind a test that ends in an expression, whose value may be a score, the statement runs as a cell of its own.
+        What the statement says shows that the canaries, run by it, have failed, too. Behind a test that ends in an
+        expression, whose value may be a score, it runs as a cell of its own.
         """
-        source, token = cell.source, secrets.token_hex(8)
-        with_score, sign = _ends_in_expression(source), f"assert False, {token!r}"
+        source, tokens = cell.source, [secrets.token_hex(8) for _ in range(1 + len(self.canaries))]
+        with_score, sign = _ends_in_expression(source), _sign(self.canaries, tokens)
+        self.raise_on_iopub_timeout = with_score
         try:
             if with_score:
                 super().preprocess_cell(cell, resources, index)
@@ -122,32 +156,60 @@ class PatientExecute(Execute):
             super().preprocess_cell(cell, resources, index)
         finally:
             cell.source = source
-        finished = any(_holds(token, output) for output in cell.outputs)
-        cell.outputs = [*outputs, *(output for output in cell.outputs if not _holds(token, output))]
-        if with_score:
-            _clamp(cell)
-        else:
-            cell.outputs = [output for output in cell.outputs if output.output_type != "execute_result"]
-        if not finished and not has_failed(cell):
+        said = "".join(output.evalue for output in cell.outputs if output.output_type == "error")
+        cell.outputs = [*outputs, *(output for output in cell.outputs if not _holds(tokens[0], output))]
+        errors = [output for output in cell.outputs if output.output_type == "error"]
+        for error in errors:  # which may show the line after the one that failed
+            lines = "\n".join(error.traceback).split("\n")
+            error.traceback = [line for line in lines if tokens[0] not in line]
+        results = [output for output in cell.outputs if output.output_type == "execute_result"]
+        if not errors and tokens[0] not in said:
             _fail(cell, "TestNotFinished", "the test did not run to its end, or assert statements are switched off")
+        elif not errors and not all(token in said for token in tokens):
+            _fail(cell, "TestsSwitchedOff", "this notebook changes the functions that the tests use")
+        elif not errors and len(results) > 1 and with_score:
+            _fail(cell, "TwoScores", "this test has one value, and the notebook sent another")
+        elif not errors and with_score:
+            _clamp(cell)
+            return
+        cell.outputs = [output for output in cell.outputs if output not in results]  # no score beside an error
+
+    async def _async_handle_timeout(self, timeout, cell=None):
+        self.raise_on_iopub_timeout = True  # the cell does not stop
+        return await super()._async_handle_timeout(timeout, cell)
+
+    def on_cell_executed(self, **kwargs):
+        """Take the error that a kernel's reply tells of, if it has told no other way."""
+        content = kwargs["execute_reply"]["content"]
+        if content["status"] == "error":
+            _shorten(content)
+        super().on_cell_executed(**kwargs)
 
     def process_message(self, msg, cell, cell_index):
-        """Take a message of the kernel, as long as the cell has not said too much; widgets are not kept."""
+        """Take a message of the kernel, as long as the cell has not said too much.
+
+        Widgets are not kept, and no cell changes the output of another.
+        """
         kind, content = msg["msg_type"], msg["content"]
-        if kind.startswith("comm_"):
+        if kind.startswith("comm_") or (kind == "clear_output" and _is_test(cell)):
             return None
-        if kind in ("stream", "display_data", "execute_result", "update_display_data"):
+        content.pop("transient", None)
+        if kind == "error":
+            _shorten(content)
+        if kind in ("stream", "display_data", "execute_result", "error"):
             size, room = len(str(content)), self._room
             self._room -= size
-            if size > room:
+            if size > room and kind in ("execute_result", "error"):  # perhaps a score, or the loss of one
+                if sum(output.output_type == kind for output in cell.outputs) > 1:
+                    return None
+                shorter = {"traceback": []} if kind == "error" else {"data": {"text/plain": _plain(content)[:100]}}
+                msg = {**msg, "content": content | shorter}
+            elif size > room:
                 if room <= 0:
                     return None
                 text = content.get("text", "")[:room] + "\n[the rest of this cell's output was left out]\n"
                 header = {**msg["header"], "msg_type": "stream"}
                 msg = {**msg, "msg_type": "stream", "header": header, "content": {"name": "stdout", "text": text}}
-        elif kind == "error":
-            content["evalue"] = content["evalue"][:5000]
-            content["traceback"] = [line[:5000] for line in content["traceback"][-50:]]
         return super().process_message(msg, cell, cell_index)
 
 
@@ -164,16 +226,41 @@ def _ends_in_expression(source):
     return bool(lines) and isinstance(lines[-1], ast.Expr)
 
 
+def _sign(canaries, tokens):
+    """A statement that fails with all the tokens, if assert statements and canaries do as they must; leaves no name."""
+    codes = [code.replace("TOKEN", token) for code, token in zip(canaries, tokens[1:], strict=True)]
+    run = f"""
+said = []
+for code in {codes!r}:
+    try:
+        exec(code, {{}})
+    except Exception as error:
+        said.append(str(error))
+"""
+    said = f"(lambda names: __import__('builtins').exec({run!r}, names) or names)({{}})['said']"
+    return f"assert False, [{tokens[0]!r}, *{said}]"
+
+
 def _clamp(cell):
     """Bring a score that is given as a cell's value between nothing and everything; what is no number is nothing."""
     for output in cell.outputs:
         if output.output_type == "execute_result":
             try:
-                score = float(output.data.get("text/plain", ""))
+                score = float(_plain(output))
             except ValueError:
                 score = 0.0
             highest = float(cell.metadata.nbgrader.points)
             output.data = {"text/plain": str(min(max(score, 0.0), highest) if score == score else 0.0)}
+
+
+def _shorten(error):
+    error["ename"], error["evalue"] = error["ename"][:100], error["evalue"][:5000]
+    error["traceback"] = [line[:5000] for line in error["traceback"][-50:]]
+
+
+def _plain(output):
+    """The plain text of an output, or of what was sent as one."""
+    return str(output["data"].get("text/plain", ""))
 
 
 def _holds(token, output):
