@@ -7,7 +7,7 @@ INSTALLED := $(VENV)/.between-the-nodes
 export PATH := $(abspath $(BIN))$(if $(WINDOWS),;,:)$(PATH)
 export JUPYTER_CONFIG_PATH := $(abspath .jupyter)
 
-.PHONY: read test exercises chapters grade browser lock clean
+.PHONY: read test bench exercises chapters grade browser lock clean
 
 read: $(INSTALLED)  ## open the book in JupyterLab
 	python -m classroom.prepare
@@ -17,6 +17,9 @@ test: $(INSTALLED)  ## everything CI runs: lint, notebooks, answer bank, grading
 	ruff check
 	ruff format --check
 	pytest $(PYTEST)
+
+bench: $(INSTALLED)  ## measure grading and running against the stock tools (about half an hour)
+	python tests/bench.py $(BENCH)
 
 grade: $(INSTALLED)  ## score your own answers, or with SUBMISSIONS=folder those of others
 	python -m classroom.grade $(if $(SUBMISSIONS),"$(SUBMISSIONS)") $(if $(UNFENCED),--unfenced)
