@@ -178,6 +178,11 @@ class PatientExecute(Execute):
         self.raise_on_iopub_timeout = True  # the cell does not stop
         return await super()._async_handle_timeout(timeout, cell)
 
+    async def _async_check_alive(self):
+        if not self.kc:  # asked by what a stopped cell has left
+            raise DeadKernelError("Kernel died")
+        await super()._async_check_alive()
+
     def on_cell_executed(self, **kwargs):
         """Take the error that a kernel's reply tells of, if it has told no other way."""
         content = kwargs["execute_reply"]["content"]

@@ -538,8 +538,8 @@ ATTACKS = [
            os.fsdecode(os.fsencode(folder) + b"/\xff\x1b[31m\n.txt")).write_bytes(notebook)),
     Attack("a file that nobody may read", FULL if not os.geteuid() else None,
            reason="" if not os.geteuid() else "cannot be read",
-           place=lambda folder, notebook: [path.write_bytes(notebook) or path.chmod(0)
-                                           for path in [folder / f"{NAME}.ipynb"]]),
+           place=lambda folder, notebook: [
+               (path.write_bytes(notebook), path.chmod(0)) for path in [folder / f"{NAME}.ipynb"]]),
     Attack("a student with a space and Unicode", FULL, student="Zoë  Ångström 李"),
     Attack("a student with glob characters", FULL, student="[x]*?{a,b}"),
     Attack("a student with quotes", FULL, student="O'Brien; DROP TABLE \"grade\" --%s{0}\\"),
@@ -577,8 +577,9 @@ from classroom import batch
 batch.LONGEST = 60
 sys.exit(batch.main(Path(sys.argv[1]), Path(sys.argv[2]), workers=2))
 """
-CACHES = "temp", "printed", "home/.cache", "home/.config", "home/.ipython", "home/.local"
-WRITTEN = "gradebook.db", "records", "autograded", "feedback", "scores.csv", "lock"  # by grading, in grading/
+CACHES = "temp", "printed", "course/answers", "home/.cache", "home/.config", "home/.ipython", "home/.local"
+# In grading/, by grading:
+WRITTEN = "gradebook.db", "records", "autograded", "feedback", "scores.csv", "lock", "release", "exchange"
 
 
 @pytest.fixture(scope="module")
@@ -720,12 +721,20 @@ class Watch:
         deadline = time.monotonic() + 3
         while (left := self.alive()) and time.monotonic() < deadline:
             time.sleep(0.1)
-        self.left = [(process.pid, process.name()) for process in left]
+        self.left = [process.as_dict(["pid", "name", "status", "cmdline"]) for process in left]
         ctypes.CDLL(None).prctl(self.SUBREAPER, 0, 0, 0, 0)
 
     def alive(self):
-        new = set(psutil.Process().children(recursive=True)) - self.before
-        return [process for process in new if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
+        alive = []
+        for process in set(psutil.Process().children(recursive=True)) - self.before:
+            try:
+                if process.status() != psutil.STATUS_ZOMBIE:
+                    alive.append(process)
+                elif process.ppid() == os.getpid():
+                    os.waitpid(process.pid, os.WNOHANG)
+            except psutil.Error:
+                pass
+        return alive
 
 
 def record(run, student):
