@@ -7,7 +7,6 @@ them read-only. What is written goes to memory, up to a limit, and is gone with 
 import ctypes
 import json
 import os
-import resource
 import shutil
 import signal
 import subprocess
@@ -17,14 +16,7 @@ from pathlib import Path
 SCRATCH = "/scratch"  # the working directory inside
 MEMORY = 4 << 30  # bytes of address space for one process
 DISK = 256 << 20  # bytes of scratch, and of shared memory
-LIMITS = {
-    resource.RLIMIT_AS: MEMORY,
-    resource.RLIMIT_FSIZE: DISK // 2,
-    resource.RLIMIT_NPROC: 256,
-    resource.RLIMIT_NOFILE: 1024,
-    resource.RLIMIT_CPU: 600,
-    resource.RLIMIT_CORE: 0,
-}
+LIMITS = {"AS": MEMORY, "FSIZE": DISK // 2, "NPROC": 256, "NOFILE": 1024, "CPU": 600, "CORE": 0}  # of a process
 SYSTEM = "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/ld.so.cache", "/etc/localtime", "/etc/ssl"
 DEVICES = "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"
 NEWNS, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET = 0x20000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000
@@ -148,6 +140,8 @@ def enter(pid, uid):
     Returns in a child of it: only children of a process can be in another space of process ids. The process itself
     waits, and ends as the child ends.
     """
+    import resource  # which Windows does not have
+
     with open("/proc/self/oom_score_adj", "w") as score:
         score.write("1000")  # where memory runs out, the kernel ends this process first
     libc, root = ctypes.CDLL(None, use_errno=True), not os.geteuid()
@@ -160,8 +154,8 @@ def enter(pid, uid):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         os._exit(abs(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])))
     os.chdir(SCRATCH)
-    for limit, value in LIMITS.items():
-        resource.setrlimit(limit, (value, value))
+    for name, value in LIMITS.items():
+        resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (value, value))
     if root:
         os.setgroups([])
         os.setresgid(uid, uid, uid)

@@ -33,7 +33,8 @@ class RestoreMetadata(NbGraderPreprocessor):
             name = claimed.get("grade_id") if isinstance(claimed, dict) else None
             if isinstance(name, str) and name in known:
                 cell.metadata = NotebookNode(nbgrader=NotebookNode(known[name]))
-                cell.pop("attachments", None) if known[name]["cell_type"] == "code" else None
+                if known[name]["cell_type"] == "code":
+                    cell.pop("attachments", None)
         return nb, resources
 
     def _metadata(self, notebook, cell):
