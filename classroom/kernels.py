@@ -21,8 +21,10 @@ from queue import Empty
 
 import zmq
 from jupyter_client.asynchronous import AsyncKernelClient
+from jupyter_client.blocking import BlockingKernelClient
 from jupyter_client.manager import AsyncKernelManager, KernelManager
 from jupyter_client.provisioning import LocalProvisioner
+from jupyter_core.utils import run_sync
 from traitlets import Bool, List, Type, Unicode
 
 from . import fence
@@ -234,39 +236,49 @@ def _number(stream, null, inherited):
     return stream if isinstance(stream, int) else stream.fileno()
 
 
-class Client(AsyncKernelClient):
-    """Ready as soon as the kernel has answered on both channels; the stock client then waits 0.2 s more.
-
-    A kernel that sends a message of more than `LARGEST` bytes is not heard any more, as if it had ended.
-    """
-
-    LARGEST = 100 << 20
-
-    def _create_connected_socket(self, channel, identity=None):
-        self.context.setsockopt(zmq.MAXMSGSIZE, self.LARGEST)  # of the sockets made from now on
-        return super()._create_connected_socket(channel, identity)
+class Prompt:
+    """Ready as soon as the kernel has answered on both channels; the stock clients then wait 0.2 s more."""
 
     async def _async_wait_for_ready(self, timeout=None):
         end = time.monotonic() + (timeout or float("inf"))
         while time.monotonic() < end:
             self.kernel_info()
             try:
-                reply = await self.get_shell_msg(timeout=1)
-                await self.get_iopub_msg(timeout=0.05)  # nothing: it spoke before it was heard, so ask again
+                reply = await self._async_get_shell_msg(timeout=1)
+                await self._async_get_iopub_msg(timeout=0.05)  # nothing: it spoke before it was heard, so ask again
             except Empty:
-                if not await self.is_alive():
+                if not await self._async_is_alive():
                     raise RuntimeError("Kernel died before replying to kernel_info") from None
             else:
                 self._handle_kernel_info_reply(reply)
                 return
         raise RuntimeError(f"Kernel didn't respond in {timeout} seconds")
 
-    wait_for_ready = _async_wait_for_ready
+
+class Client(Prompt, AsyncKernelClient):
+    """jupyter_client's, ready at once.
+
+    A kernel that sends a message of more than `LARGEST` bytes is not heard any more, as if it had ended.
+    """
+
+    LARGEST = 100 << 20
+    wait_for_ready = Prompt._async_wait_for_ready
+
+    def _create_connected_socket(self, channel, identity=None):
+        self.context.setsockopt(zmq.MAXMSGSIZE, self.LARGEST)  # of the sockets made from now on
+        return super()._create_connected_socket(channel, identity)
+
+
+class BlockingClient(Prompt, BlockingKernelClient):
+    """The same for those who call and wait."""
+
+    wait_for_ready = run_sync(Prompt._async_wait_for_ready)
 
 
 class WarmKernelManager(KernelManager):
     """jupyter_client's manager, with forked kernels."""
 
+    client_factory = Type(BlockingClient)
     fenced = Bool(False, help="Run kernels in a sandbox.").tag(config=True)
     visible = List(Unicode(), help="Paths that fenced kernels may read.").tag(config=True)
 
@@ -279,6 +291,6 @@ class WarmKernelManager(KernelManager):
 
 
 class AsyncWarmKernelManager(WarmKernelManager, AsyncKernelManager):
-    """nbclient's manager, with forked kernels that are ready at once."""
+    """nbclient's manager, with forked kernels."""
 
     client_factory = Type(Client)
