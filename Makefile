@@ -18,7 +18,7 @@ test: $(INSTALLED)  ## everything CI runs: lint, notebooks, answer bank, grading
 	ruff format --check
 	pytest $(PYTEST)
 
-bench: $(INSTALLED)  ## measure grading and running against the stock tools (about half an hour)
+bench: $(INSTALLED)  ## measure grading and running against the stock tools (twenty minutes)
 	python tests/bench.py $(BENCH)
 
 grade: $(INSTALLED)  ## score your own answers, or with SUBMISSIONS=folder those of others
