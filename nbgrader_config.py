@@ -62,6 +62,7 @@ c.Autograde.autograde_preprocessors = [
     stock.AssignLatePenalties,
 ]
 c.GenerateFeedback.exporter_class = FeedbackExporter
+c.FeedbackExporter.sanitize_html = True  # a page with a stranger's output runs no script of theirs
 c.OverwriteCells.add_missing_cells = True  # a deleted test scores 0 and keeps its place
 
 # A warning is not a wrong answer, though nbgrader takes any text on stderr for one. The kernel writes warnings to

@@ -10,6 +10,7 @@ import csv
 import hashlib
 import json
 import os
+import re
 import shutil
 import sqlite3
 import statistics
@@ -148,7 +149,7 @@ def grade(submission, kit, fenced):
         scores, log = autograde(course, submission.assignment, {"submission": notebook})
         scores = scores["submission"]
         if scores is None:
-            raise NotGraded(f"nbgrader failed on it: {_last_line(log)}")
+            raise NotGraded(f"nbgrader failed on it ({_error_in(log)})")
         course.generate_feedback(submission.assignment, "submission")
         page = notebook_of(course, "feedback", "submission", submission.assignment).with_suffix(".html")
         return {
@@ -381,9 +382,10 @@ def _copy_database(source, destination):
     new.close()
 
 
-def _last_line(log):
-    lines = [line for line in log.splitlines() if line.strip()]
-    return lines[-1][:300] if lines else "without a word"
+def _error_in(log):
+    """The last error that nbgrader's log shows, but for its own summary."""
+    errors = re.findall(r"^ {4,}((?:\w+\.)*\w+(?:Error|Exception|Fence)\b.*)", log, re.MULTILINE)
+    return errors[-1][:300] if errors else "it does not say why"
 
 
 @contextmanager

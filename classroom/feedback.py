@@ -2,10 +2,16 @@
 
 from functools import lru_cache
 
+import bleach
 import jinja2
 from nbconvert.exporters import HTMLExporter, TemplateExporter
 from nbconvert.filters import Highlight2HTML
 from nbconvert.filters.widgetsdatatypefilter import WidgetsDataTypeFilter
+
+MARKDOWN = [
+    *bleach.ALLOWED_TAGS, *"br code dd del details div dl dt h1 h2 h3 h4 h5 h6 hr p pre span summary".split(),
+    *"sub sup table tbody td th thead tr".split(),
+]  # fmt: skip
 
 
 class Highlight(Highlight2HTML):
@@ -39,6 +45,11 @@ class FeedbackExporter(HTMLExporter):
         widgets = WidgetsDataTypeFilter(notebook_metadata=self._nb_metadata, parent=self, resources=resources)
         self.register_filter("filter_data_type", widgets)
         return TemplateExporter.from_notebook_node(self, nb, resources, **kw)
+
+    @jinja2.pass_context
+    def markdown2html(self, context, source):
+        """Turn Markdown into HTML that runs no script: it may be a stranger's."""
+        return bleach.clean(super().markdown2html(context, source), MARKDOWN, {"*": ["class", "id"], "a": ["href"]})
 
     def _create_environment(self):
         environment = super()._create_environment()

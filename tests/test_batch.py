@@ -11,6 +11,7 @@ import time
 import nbformat
 import psutil
 import pytest
+from nbformat.v4 import new_markdown_cell
 from nbgrader.api import Base, Gradebook
 from nbgrader.apps import ExportApp
 from nbgrader.plugins import CsvExportPlugin
@@ -117,6 +118,20 @@ def test_results_are_where_nbgrader_looks_for_them(course):
     with (course / "grades.csv").open() as file:
         exported = {row["student_id"]: float(row["score"]) for row in csv.DictReader(file)}
     assert exported == {name: float(row["score"]) for name, row in in_table(course).items()}
+
+
+def test_feedback_pages_run_no_script_of_a_stranger(course):
+    for number in range(1, 6):
+        shutil.rmtree(course / "in" / f"student {number}")
+    script = "<script>alert(1)</script><b onclick='alert(1)'>bold</b>"
+    submit(course, "student 0", f"{RIGHT}\n\nfrom IPython.display import HTML, Markdown, display\n"
+           f"display(HTML({script!r}), Markdown({script!r}))")  # fmt: skip
+    path = course / "in" / "student 0" / SMALL / f"{SMALL}.ipynb"
+    edit(path, lambda cells, notebook: notebook.cells.append(new_markdown_cell(script)))
+    assert batch.main(course / "in", course, workers=1) == 0
+    page = (course / f"grading/feedback/student 0/{SMALL}/{SMALL}.html").read_text(encoding="utf-8")
+    assert page.count("<b>bold</b>") == 3
+    assert "<script>alert" not in page and "<b onclick" not in page
 
 
 def test_two_runs_do_not_share_a_gradebook(course):
