@@ -126,6 +126,12 @@ class ByNotebook(LoadScopeScheduling):
 
 
 @pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config):
+    """One worker more than there are cores, as chapters wait more than they compute."""
+    return (os.cpu_count() or 1) + 1
+
+
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
     """Share the tests out by notebook, by assignment and by file."""
     return ByNotebook(config, log)

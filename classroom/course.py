@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import nbformat
-from nbgrader.api import Base, Gradebook, MissingEntry
+from nbgrader.api import Base
 from nbgrader.apps.api import NbGraderAPI
-from nbgrader.utils import compute_checksum
+from nbgrader.utils import compute_checksum, determine_grade
 from sqlalchemy import create_engine
 from traitlets.config import Config
 from traitlets.config.loader import PyFileConfigLoader
@@ -92,13 +92,11 @@ def scores(course, student, assignment):
     if not graded.exists():
         return None
     cells = [cell for cell in nbformat.read(graded, as_version=4).cells if setting(cell, "grade")]
-    with Gradebook(course.coursedir.db_url, course.coursedir.course_id) as gradebook:
-        try:
-            notebook = gradebook.find_submission_notebook(assignment, assignment, student)
-        except MissingEntry:
-            return None
-        earned = {grade.name: (grade.score, grade.max_score) for grade in notebook.grades}
-    return [Score(setting(cell, "grade_id"), *earned[setting(cell, "grade_id")], error_in(cell)) for cell in cells]
+    return [
+        Score(setting(cell, "grade_id"), earned or 0, out_of, error_in(cell))  # None: a person must grade it
+        for cell in cells
+        for earned, out_of in [determine_grade(cell)]
+    ]
 
 
 def setting(cell, name):

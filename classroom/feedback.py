@@ -30,6 +30,11 @@ def _highlight(source, language, magic):
     return Highlight2HTML()(source, language, {"magics_language": magic} if magic else None)
 
 
+@lru_cache(maxsize=500)
+def _clean(html):
+    return bleach.clean(html, MARKDOWN, {"*": ["class", "id"], "a": ["href"]})
+
+
 class FeedbackExporter(HTMLExporter):
     """nbconvert's, three times as fast: it compiles templates once, and does not parse the page it has just written.
 
@@ -49,7 +54,7 @@ class FeedbackExporter(HTMLExporter):
     @jinja2.pass_context
     def markdown2html(self, context, source):
         """Turn Markdown into HTML that runs no script: it may be a stranger's."""
-        return bleach.clean(super().markdown2html(context, source), MARKDOWN, {"*": ["class", "id"], "a": ["href"]})
+        return _clean(super().markdown2html(context, source))
 
     def _create_environment(self):
         environment = super()._create_environment()

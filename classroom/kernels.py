@@ -31,8 +31,11 @@ from . import fence
 
 # What the chapters and exercises import, and a kernel that imports none of it does not suffer by.
 PRELOAD = [
-    "between_nodes",
+    "between_nodes.checks",
     "langchain.agents.middleware",
+    "langchain_core.tracers.context",
+    "langchain_core.tracers.run_collector",
+    "langchain_core.tracers.stdout",
     "langgraph.checkpoint.memory",
     "langgraph.checkpoint.sqlite.aio",
     "langgraph.func",

@@ -31,11 +31,20 @@ from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from nbgrader.api import Gradebook
 from test_answer_bank import fill_in, read_bank, read_solution
+from test_grading import cell as nbgrader_cell
 
 from classroom import ROOT, fence
 from classroom.course import release_of, setting
 from classroom.kernels import AsyncWarmKernelManager
 
+SMALL = "98_small"
+ANSWER = """### BEGIN SOLUTION
+from typing import TypedDict
+from langgraph.graph import StateGraph
+
+builder = StateGraph(TypedDict("State", {"n": int})).add_node("add", lambda state: {"n": state["n"] + 1})
+graph = builder.set_entry_point("add").compile()
+### END SOLUTION"""
 PARTS = "grading", "otter", "regression", "kernels"
 RESULTS = Path(__file__).with_suffix(".json")
 # Stock tools find no setting of the book's.
@@ -99,7 +108,10 @@ def main():
     results = {"setting": {"cores": os.cpu_count(), "python": "{}.{}".format(*sys.version_info)}}
     with tempfile.TemporaryDirectory(prefix="bench-") as work:
         if {"grading", "otter"} & set(parts):
-            results["grading"] = measure_grading(Path(work), parts, asked)
+            results["grading"] = measure_grading(Path(work) / "real", ROOT, asked.assignment, parts, asked)
+        if "grading" in parts:  # Otter is compared once, on real submissions
+            root = small_course(Path(work) / "small course")
+            results["grading, little work"] = measure_grading(Path(work) / "small", root, SMALL, ["grading"], asked)
         if "regression" in parts:
             results["regression"] = measure_regression(Path(work), asked.rounds)
         if "kernels" in parts:
@@ -127,10 +139,10 @@ def seconds(command, codes=(0,), **options):
 # Grading
 
 
-def measure_grading(work, parts, asked):
+def measure_grading(work, course, name, parts, asked):
     """Grade the same submissions with every tool; submissions a minute, and the scores that differ."""
-    name, notebooks = asked.assignment, made_up(asked.assignment, asked.submissions)
-    ours = our_course(work, name, notebooks)
+    notebooks = made_up(course, name, asked.submissions)
+    ours = our_course(work, course, name, notebooks)
     taken, scores = {}, {}
     if "grading" in parts:
         for workers, fenced in (1, True), (2, True), (2, False):
@@ -140,7 +152,7 @@ def measure_grading(work, parts, asked):
                 once, scores[title] = grade_here(ours, name, workers, fenced)
                 times.append(once)
             taken[title] = statistics.median(times)
-        stock = grade_by_stock(work / "stock", name, notebooks)
+        stock = grade_by_stock(work / "stock", course, name, notebooks)
         taken["nbgrader"], taken["nbgrader, with feedback"], scores["nbgrader"] = stock
     found = {"assignment": name, "submissions": len(notebooks)}
     if "otter" in parts:
@@ -173,10 +185,25 @@ def ratios(taken):
     return found
 
 
-def made_up(assignment, number):
+def small_course(root):
+    """A course with one assignment that imports LangGraph and does next to nothing: what is left is the tools' own."""
+    cells = [
+        nbgrader_cell("graph", ANSWER),
+        nbgrader_cell("graph_runs", "assert graph.invoke({'n': 1}) == {'n': 2}", 1),
+    ]
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    path = root / "solutions" / SMALL / f"{SMALL}.ipynb"
+    path.parent.mkdir(parents=True)
+    shutil.copy(ROOT / "nbgrader_config.py", root)
+    nbformat.write(new_notebook(cells=cells, metadata={"kernelspec": kernel}), path)
+    return root
+
+
+def made_up(course, assignment, number):
     """Notebooks by student: answers of the bank, put together anew each time, the solution, and the empty release."""
-    release = nbformat.reads(release_of(ROOT, assignment).decode(), as_version=4)
-    solution, bank, found = read_solution(assignment), defaultdict(list), {}
+    release = nbformat.reads(release_of(course, assignment).decode(), as_version=4)
+    solution = nbformat.read(course / "solutions" / assignment / f"{assignment}.ipynb", as_version=4)
+    bank, found = defaultdict(list), {}
     for entry in read_bank(assignment):
         bank[entry["exercise"]].append(entry["answer"])
     for count in range(number - 2):
@@ -218,10 +245,10 @@ def scores_in(database, name):
         }
 
 
-def grade_by_stock(root, name, notebooks):
+def grade_by_stock(root, course, name, notebooks):
     """With nbgrader as it comes: seconds for the grades, seconds for grades and feedback pages, and the scores."""
     nbgrader = [sys.executable, "-m", "nbgrader"]
-    shutil.copytree(ROOT / "solutions" / name, root / "source" / name)
+    shutil.copytree(course / "solutions" / name, root / "source" / name)
     write_all(root / "submitted", name, notebooks)
     seconds([*nbgrader, "generate_assignment", name], cwd=root)
     grades, _ = seconds([*nbgrader, "autograde", name], cwd=root)
@@ -229,11 +256,11 @@ def grade_by_stock(root, name, notebooks):
     return grades, grades + pages, scores_in(root / "gradebook.db", name)
 
 
-def our_course(work, name, notebooks):
+def our_course(work, course, name, notebooks):
     """A folder with `submissions` and a course, in which the assignment is released."""
     write_all(work / "ours" / "submissions", name, notebooks)
     root = work / "ours" / "course"
-    shutil.copytree(ROOT / "solutions" / name, root / "solutions" / name)
+    shutil.copytree(course / "solutions" / name, root / "solutions" / name)
     shutil.copy(ROOT / "nbgrader_config.py", root)
     seconds([sys.executable, "-m", "nbgrader", "generate_assignment", name], cwd=root)
     return work / "ours"
