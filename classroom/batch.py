@@ -261,8 +261,7 @@ def save(root, course, submission, result, its_version):
         shutil.rmtree(folder, ignore_errors=True)
         if content:
             _write(folder / f"{assignment}{suffix}", content)
-            if timestamp(submission.folder):
-                shutil.copy(submission.folder / "timestamp.txt", folder)
+            copy_beside(submission.folder, folder)  # with what nbgrader needs to release feedback
     if result["status"] == GRADED:
         enter(course.coursedir, submission, result["cells"])
     record = {"student": student, "assignment": assignment, **result, "state": state(submission, its_version)}

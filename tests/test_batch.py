@@ -23,6 +23,7 @@ from classroom.course import open_course, release_of
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SAWarning"),
+    pytest.mark.filterwarnings("ignore:Passing unrecognized arguments:DeprecationWarning"),  # nbgrader's own calls
     pytest.mark.skipif(not fence.available(), reason="there is no bubblewrap here"),
 ]
 SMALL = "98_small"
@@ -108,10 +109,18 @@ def test_only_what_changed_is_graded_again_and_manual_scores_stay(course, capsys
 
 
 def test_results_are_where_nbgrader_looks_for_them(course):
+    (course / "in").rename(course / "grading" / "submitted")
+    (course / "in").symlink_to(course / "grading" / "submitted")
+    for folder in course.glob(f"in/*/{SMALL}"):  # as the exchange has them
+        (folder / "timestamp.txt").write_text("2026-01-01 12:00:00.000000 UTC")
+        (folder / "submission_secret.txt").write_text(folder.parent.name)
     assert batch.main(course / "in", course, workers=2) == 0
     for student in "student 0", "student 5":
         assert "double" in (course / f"grading/feedback/{student}/{SMALL}/{SMALL}.html").read_text(encoding="utf-8")
         nbformat.read(course / f"grading/autograded/{student}/{SMALL}/{SMALL}.ipynb", as_version=4)
+    released = open_course(course).release_feedback(SMALL)
+    assert released["success"], released
+    assert len(list(course.glob("grading/exchange/*/feedback/*.html"))) == 6
     CsvExportPlugin(parent=ExportApp(config=open_course(course).config), to=str(course / "grades.csv")).export(
         Gradebook(open_course(course).coursedir.db_url)
     )
